@@ -1,0 +1,164 @@
+"""Immutable facts that travel up: each layer takes an `observer` and tells it what happened.
+
+An observer must not block and must not raise. Counts are blocks unless the name says
+otherwise; `tier` is a tier's name ("device", "host", "drive", …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a block was not served, stored or kept. One word a kind, stable in metrics."""
+
+    ABSENT = "absent"  # no tier holds the key
+    CORRUPT = "corrupt"  # the payload's digest differs from its seal
+    MISPLACED = "misplaced"  # an intact block of another key, namespace or generation
+    TRUNCATED = "truncated"  # fewer bytes than the seal states
+    TIMEOUT = "timeout"  # the I/O passed its deadline
+    IO_ERROR = "io_error"  # the medium reported an error
+    FULL = "full"  # no free slot and nothing evictable, or no space on the medium
+    READ_ONLY = "read_only"  # the medium refuses writes
+    BUSY = "busy"  # staging memory or the queue is full
+    STALE = "stale"  # the slot was reused before the I/O ran
+    CLOSED = "closed"  # the store is shutting down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """Blocks read from a tier, verified and handed over."""
+
+    tier: str
+    blocks: int
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Blocks written, sealed and published in a tier."""
+
+    tier: str
+    blocks: int
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Blocks that a tier held but that were not handed over; they count as misses."""
+
+    tier: str
+    blocks: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Blocks that were not stored in a tier."""
+
+    tier: str
+    blocks: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evicted:
+    """Blocks dropped from a tier to make room."""
+
+    tier: str
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """Slots taken out of service after a bad block."""
+
+    tier: str
+    slots: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degraded:
+    """A tier stopped taking writes, or stopped altogether; `detail` is for people."""
+
+    tier: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A tier's index was rebuilt after a restart."""
+
+    tier: str
+    blocks: int
+    dropped: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A prompt's full blocks by where they were found when it was scheduled."""
+
+    device: int
+    lower: int
+    absent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped:
+    """One engine step."""
+
+    prefill_tokens: int
+    decode_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempted:
+    """A running request gave its device blocks back and waits again."""
+
+    request_id: str
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A request ended. `first_token_s` is None when it ended before its first token."""
+
+    request_id: str
+    reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_device_tokens: int
+    cached_restored_tokens: int
+    queued_s: float
+    first_token_s: float | None
+    total_s: float
+
+
+Event = (
+    Restored
+    | Stored
+    | Refused
+    | Skipped
+    | Evicted
+    | Quarantined
+    | Degraded
+    | Rebuilt
+    | Looked
+    | Stepped
+    | Preempted
+    | Finished
+)
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """An observer that forgets."""
+    del event

@@ -1,0 +1,164 @@
+"""The engine port: what a front door may ask of an engine, and what comes back.
+
+Free of torch, so that the HTTP server, the benches and their tests need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"  # end-of-sequence token, stop token or stop string
+    LENGTH = "length"  # max_tokens or the end of the context
+    CANCELLED = "cancelled"  # the client went away
+    ERROR = "error"  # the engine failed; Update.error says how
+
+
+class CacheScope(StrEnum):
+    """What a cache reset empties."""
+
+    DEVICE = "device"  # the engine's own pool; lower tiers keep their blocks
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn and when to stop. temperature 0 is greedy.
+
+    top_p in (0, 1], top_k 0 = off, min_p in [0, 1). `logprobs` is the number of
+    alternatives reported beside each chosen token (0 = the chosen one only, None = none).
+    A draw depends on (seed, position) alone, never on what else is in the batch.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One sequence to continue. `salt` separates tenants: equal prompts under different
+    salts share nothing. `id` is unique among the requests in flight."""
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """A token with its log-probability (natural log, before temperature) and alternatives."""
+
+    token_id: int
+    text: str
+    logprob: float
+    top: tuple[tuple[int, str, float], ...] = ()  # (token_id, text, logprob), best first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Token counts of a request. `cached_device` and `cached_restored` are prompt tokens
+    whose KV was found on the device, or read from lower tiers and verified."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    cached_device: int = 0
+    cached_restored: int = 0
+
+    @property
+    def cached_tokens(self) -> int:
+        return self.cached_device + self.cached_restored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Progress of one request: new text (stop strings already withheld) and new tokens.
+
+    The last update has `finish`; text may be empty in any update. With
+    FinishReason.ERROR, `error` holds a message that is safe to show to a client.
+    """
+
+    request_id: str
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: FinishReason | None = None
+    usage: Usage
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """What a front door must know of the served model."""
+
+    name: str
+    context_tokens: int
+    vocab_size: int
+    block_tokens: int
+    created_s: int = 0
+
+
+class Codec(Protocol):
+    """Text to tokens and back (the model's tokenizer and chat template)."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, token_ids: list[int]) -> str: ...
+
+    def render_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Tokens of a chat with the assistant's turn opened. Raises RequestError when the
+        template refuses the messages."""
+        ...
+
+
+Sink = Callable[[Update], None]
+
+
+class Engine(Protocol):
+    """A running engine. All methods may be called from any thread and return at once."""
+
+    @property
+    def card(self) -> ModelCard: ...
+
+    @property
+    def codec(self) -> Codec: ...
+
+    def submit(self, request: Request, sink: Sink) -> None:
+        """Queue a request. `sink` is called from the engine's thread, must not block, and is
+        called last with an update that has `finish`. Raises RequestError when the request
+        can never be served, EngineClosed when the engine is closing."""
+        ...
+
+    def cancel(self, request_id: str) -> None:
+        """Stop a request and release its blocks; unknown ids are ignored."""
+        ...
+
+    def reset_cache(self, scope: CacheScope) -> int:
+        """Forget cached blocks that no running request holds; returns how many."""
+        ...
+
+    def stats(self) -> Mapping[str, float]:
+        """Counters and gauges for people: running, waiting, blocks in each tier, …"""
+        ...
+
+    def healthy(self) -> bool:
+        """False once the engine's thread has died or is closing."""
+        ...
+
+    def close(self, *, flush_s: float = 10.0) -> None:
+        """Finish or cancel what runs, write what is pending within `flush_s`, release all."""
+        ...
