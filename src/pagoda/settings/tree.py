@@ -1,0 +1,180 @@
+"""The tree of settings: what can be set, its type, its default and what it means.
+
+Every section is a frozen value. Sizes are bytes and durations are seconds once parsed; in
+files, variables and flags they carry a unit ("4GiB", "30s"). `settings.load` fills the tree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from pagoda.settings.units import parse_duration, parse_size
+
+
+def _whole(value: object) -> object:
+    """Refuses what pydantic would round or cast: neither true nor 3.0 is a count."""
+    if isinstance(value, bool | float):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic reports ValueError
+    return value
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Count = Annotated[int, BeforeValidator(_whole)]
+Switch = Literal["auto", "on", "off"]
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are refused, bad values are never echoed by
+    pydantic (they may be secrets)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Model(Section):
+    """Which model is served."""
+
+    path: str = Field(default="", description="Directory of the model, in Hugging Face's layout.")
+    name: str = Field(default="", description="Name clients ask for; empty: the directory's name.")
+    dtype: Literal["auto", "bf16", "fp32"] = Field(
+        default="auto",
+        description="Type of weights and KV; auto: the type the weights are stored in.",
+    )
+
+    @property
+    def served_name(self) -> str:
+        """The name clients ask for."""
+        return self.name or Path(self.path).resolve().name
+
+
+class Engine(Section):
+    """How much the engine computes at a time, and with what."""
+
+    threads: Count = Field(
+        default=0, ge=0, le=4096, description="Threads that compute; 0: every core."
+    )
+    native: Switch = Field(
+        default="auto",
+        description="Compiled kernels; on: refuse to start without them; off: torch only.",
+    )
+    context_tokens: Count = Field(
+        default=0, ge=0, description="Longest prompt and answer together; 0: the model's own limit."
+    )
+    kv_memory: Size = Field(
+        default=GIB, ge=MIB, description="Memory for the KV of running requests."
+    )
+    max_sequences: Count = Field(
+        default=32, ge=1, le=4096, description="Requests computed at a time."
+    )
+    chunk_tokens: Count = Field(
+        default=512,
+        ge=64,
+        multiple_of=64,
+        description="Prompt tokens in one step; a multiple of 64.",
+    )
+
+
+class Host(Section):
+    """The tier in main memory."""
+
+    capacity: Size = Field(
+        default=512 * MIB, description="Main memory for KV blocks; 0: no such tier."
+    )
+
+
+class Drive(Section):
+    """The tier on a drive."""
+
+    path: str = Field(
+        default="",
+        description="Directory of the slab; empty: pagoda/kv in the user's cache directory; "
+        "off: no such tier.",
+    )
+    capacity: Size = Field(default=4 * GIB, ge=MIB, description="The slab never grows beyond this.")
+    free_floor: Size = Field(
+        default=2 * GIB, description="Space left free on the file system, always."
+    )
+    direct: Switch = Field(
+        default="auto", description="O_DIRECT; on: refuse to start without it; off: buffered."
+    )
+    io_threads: Count = Field(default=4, ge=1, le=256, description="Reads and writes at a time.")
+
+    def directory(self, environ: Mapping[str, str] = os.environ) -> Path | None:
+        """Where the slab lives, or None when the tier is off."""
+        if self.path == "off":
+            return None
+        if self.path:
+            return Path(self.path).expanduser()
+        home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return home / "pagoda" / "kv"
+
+
+class Store(Section):
+    """Deadlines of the cache."""
+
+    restore_deadline: Duration = Field(
+        default=2.0, gt=0, description="A block not restored by then is computed instead."
+    )
+    write_deadline: Duration = Field(
+        default=30.0, gt=0, description="A block not written by then is dropped and counted."
+    )
+    flush_deadline: Duration = Field(
+        default=20.0, ge=0, description="How long a shutdown writes what is still pending."
+    )
+
+
+class Server(Section):
+    """The HTTP server."""
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on; any other than loopback needs an API key.",
+    )
+    port: Count = Field(
+        default=8000, ge=0, le=65_535, description="Port to listen on; 0: any free one."
+    )
+    api_key: SecretStr = Field(
+        default=SecretStr(""), description="Key that clients must send; empty: none is asked for."
+    )
+    api_key_file: str = Field(
+        default="", description="File that holds the API key, for secrets mounted into a container."
+    )
+    max_body: Size = Field(default=8 * MIB, ge=1024, description="Largest request body.")
+    max_connections: Count = Field(default=512, ge=1, description="Open connections at a time.")
+    max_waiting: Count = Field(
+        default=256, ge=1, description="Requests that may wait for the engine; more get status 429."
+    )
+    shutdown_grace: Duration = Field(
+        default=30.0, ge=0, description="How long running answers may take to end at shutdown."
+    )
+
+
+class Log(Section):
+    """What is logged, to standard error. Prompts, answers and keys never are."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least serious message that is shown."
+    )
+    format: Literal["text", "json"] = Field(
+        default="text", description="Lines for people, or one JSON object a line."
+    )
+
+
+class Settings(Section):
+    """All settings. `Settings()` is every default."""
+
+    model: Model = Model()
+    engine: Engine = Engine()
+    host: Host = Host()
+    drive: Drive = Drive()
+    store: Store = Store()
+    server: Server = Server()
+    log: Log = Log()
