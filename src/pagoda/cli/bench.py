@@ -1,0 +1,147 @@
+"""`pagoda bench`: measure a server, the engine or the tiers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pagoda.cli import bench_tables
+from pagoda.core.errors import PagodaError, SettingsError
+from pagoda.lab.bench.load import LoadSettings, Profile
+from pagoda.lab.bench.serve import Target, measure_server
+
+app = typer.Typer(name="bench", no_args_is_help=True)
+
+STDOUT = "-"
+
+
+@app.callback()
+def bench() -> None:
+    """Measure a server, the engine or the tiers."""
+
+
+class OptionalJson(typer.core.TyperCommand):
+    """A command whose `--json` may stand without a file: it then writes to standard output."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return list(super().parse_args(ctx, name_stdout(args)))
+
+
+def name_stdout(args: list[str]) -> list[str]:
+    """`args` with "-" after each `--json` that no file name follows (a URL is not one)."""
+    named: list[str] = []
+    for index, arg in enumerate(args):
+        named.append(arg)
+        following = args[index + 1] if index + 1 < len(args) else "--"
+        is_file = following == STDOUT or not (following.startswith("-") or "://" in following)
+        if arg == "--json" and not is_file:
+            named.append(STDOUT)
+    return named
+
+
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="[FILE]", help="Write JSON to FILE, or to standard output."),
+]
+
+
+def emit(report: dict[str, Any], target: str | None) -> None:
+    """Write a report where `--json` says. Raises SettingsError when FILE cannot be written."""
+    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    if target == STDOUT:
+        sys.stdout.write(text)
+    elif target is not None:
+        try:
+            Path(target).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SettingsError(
+                f"cannot write {target}: {error.strerror}", key="json", source="flag"
+            ) from error
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+
+
+def _fail(error: PagodaError) -> typer.Exit:
+    Console(stderr=True).print(f"[red]pagoda bench:[/] {error}", highlight=False)
+    return typer.Exit(2)
+
+
+@app.command(cls=OptionalJson)
+def serve(  # noqa: PLR0913  (a command's parameters are its flags)
+    url: Annotated[str, typer.Argument(help="The server, e.g. http://127.0.0.1:8000")],
+    *,
+    profile: Annotated[Profile, typer.Option(help="Shape of the conversations.")] = (
+        Profile.MULTI_TURN
+    ),
+    requests: Annotated[int, typer.Option(help="Requests in all.")] = 40,
+    sessions: Annotated[int, typer.Option(help="Conversations of the multi-turn profile.")] = 8,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Requests in flight at most. [default: 4; 1024 with --rate]")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Open loop: mean requests per second (Poisson arrivals).")
+    ] = None,
+    think: Annotated[float, typer.Option(help="Mean seconds between answer and question.")] = 0.0,
+    words: Annotated[
+        int | None, typer.Option(help="Words of the document or opening. [default: 1200 or 150]")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 64,
+    seed: Annotated[int, typer.Option(help="Same seed, same load.")] = 0,
+    duration: Annotated[float, typer.Option(help="Seconds after which the run ends.")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one request may take.")] = 120.0,
+    model: Annotated[
+        str | None, typer.Option(help="Model name. [default: the first served]")
+    ] = None,
+    extra: Annotated[str, typer.Option(help="JSON object merged into every request.")] = "{}",
+    api_key: Annotated[
+        str | None, typer.Option(envvar="PAGODA_API_KEY", show_envvar=True, help="Bearer token.")
+    ] = None,
+    json_to: Json = None,
+) -> None:
+    """Put a load on any OpenAI-compatible server and report what its users would feel."""
+    console = Console(stderr=json_to == STDOUT)
+    try:
+        settings = LoadSettings(
+            profile=profile,
+            requests=requests,
+            sessions=sessions,
+            concurrency=concurrency,
+            rate_per_s=rate,
+            think_s=think,
+            words=words,
+            max_tokens=max_tokens,
+            seed=seed,
+            duration_s=duration,
+            timeout_s=timeout,
+        )
+        target = Target(url=url, model=model, api_key=api_key, extra=_object(extra))
+        with _progress(console) as progress:
+            task = progress.add_task("requests", total=settings.requests)
+            found = asyncio.run(measure_server(target, settings, lambda _: progress.advance(task)))
+        emit(found, json_to)
+    except PagodaError as error:
+        raise _fail(error) from error
+    if json_to != STDOUT:
+        console.print(bench_tables.serve_tables(found))
+    if not found["requests"]["served"]:
+        raise typer.Exit(1)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"--extra is not JSON: {error}", key="extra", source="flag") from error
+    if not isinstance(value, dict):
+        raise SettingsError("--extra is not a JSON object", key="extra", source="flag")
+    return value

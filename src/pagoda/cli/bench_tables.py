@@ -1,0 +1,95 @@
+"""The benches' reports as Rich tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+_LATENCIES = {
+    "first_token": "to first token",
+    "first_token_from_send": "to first token, from sending",
+    "between_tokens": "between tokens",
+    "end_to_end": "end to end",
+}
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:,.1f}"
+
+
+def _share(share: float | None) -> str:
+    return "not reported" if share is None else f"{share:.1%}"
+
+
+def _number(value: float | None, form: str = ",.1f") -> str:
+    return "–" if value is None else format(value, form)
+
+
+def serve_tables(report: dict[str, Any]) -> Group:
+    """Latencies, growth by turn, totals and errors of `pagoda bench serve`."""
+    parts = [_latency_table(report), _totals_table(report)]
+    if len(report["by_turn"]) > 1:
+        parts.insert(1, _turn_table(report))
+    if report["errors"]:
+        parts.append(_error_table(report))
+    return Group(*parts)
+
+
+def _latency_table(report: dict[str, Any]) -> Table:
+    load = report["load"]
+    table = Table(title=f"{load['profile']}, {load['loop']} loop: latency in ms")
+    table.add_column("time")
+    for name in ("p50", "p90", "p99", "max"):
+        table.add_column(name, justify="right")
+    shapes = {_LATENCIES[name]: shape for name, shape in report["latency_s"].items()}
+    if load["loop"] == "open":
+        shapes["sent later than meant"] = report["late_s"]
+    for name, shape in shapes.items():
+        row = [_ms(shape and shape[column]) for column in ("p50", "p90", "p99", "max")]
+        table.add_row(name, *row)
+    return table
+
+
+def _turn_table(report: dict[str, Any]) -> Table:
+    table = Table(title="by turn")
+    for name in ("turn", "served", "to first token, p50 ms", "prompt tokens, mean", "cached"):
+        table.add_column(name, justify="right")
+    for row in report["by_turn"]:
+        table.add_row(
+            str(row["turn"]),
+            str(row["served"]),
+            _ms(row["first_token_p50_s"]),
+            _number(row["prompt_tokens_mean"], ",.0f"),
+            _share(row["cached_share"]),
+        )
+    return table
+
+
+def _totals_table(report: dict[str, Any]) -> Table:
+    requests, throughput, cache = report["requests"], report["throughput"], report["cache"]
+    table = Table(title="totals", show_header=False)
+    table.add_row("model", str(report["server"]["model"]))
+    table.add_row(
+        "requests",
+        f"{requests['served']} served, {requests['failed']} failed, {requests['unsent']} unsent "
+        f"of {requests['planned']} in {report['seconds']:.1f} s",
+    )
+    table.add_row(
+        "answers",
+        f"{_number(throughput['output_tokens_per_s'])} tokens/s "
+        f"({throughput['output_tokens']:,} tokens, counted by {throughput['counted_by']}; "
+        f"{_number(throughput['tokens_per_event'], '.2f')} an event)",
+    )
+    table.add_row("cached prompt tokens", _share(cache["cached_share"]))
+    return table
+
+
+def _error_table(report: dict[str, Any]) -> Table:
+    table = Table(title="errors")
+    for name in ("kind", "count", "for example"):
+        table.add_column(name, overflow="fold")
+    for error in report["errors"]:
+        table.add_row(error["kind"], str(error["count"]), error["example"])
+    return table

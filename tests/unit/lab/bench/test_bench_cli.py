@@ -1,0 +1,117 @@
+"""`pagoda bench serve` from the command line, against a real socket."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from streaming_server import answer
+from typer.testing import CliRunner
+
+from pagoda.cli.bench import app, name_stdout
+
+KEY = "a-key-that-must-not-be-printed"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Names one model, answers every chat with five words, wants KEY."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._send(200, b'{"data": [{"id": "tiny"}]}')
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if self.headers.get("authorization") != f"Bearer {KEY}":
+            self._send(401, b'{"error": {"message": "wrong key"}}')
+        else:
+            steps = answer(0.0, 0.0, 5)
+            self._send(200, b"".join(step for step in steps if isinstance(step, bytes)))
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def arguments(url: str, *more: str) -> list[str]:
+    return ["serve", url, "--requests", "6", "--sessions", "3", *more]
+
+
+def test_report_goes_to_standard_output_as_json(url: str) -> None:
+    """`--json` alone prints nothing but JSON, and never the key."""
+    done = CliRunner().invoke(app, arguments(url, "--json"), env={"PAGODA_API_KEY": KEY})
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert found["requests"] == {"planned": 6, "served": 6, "failed": 0, "unsent": 0}
+    assert found["server"]["model"] == "tiny"
+    assert found["cache"]["cached_share"] == pytest.approx(0.4)
+    assert KEY not in done.output
+
+
+def test_report_goes_to_a_file_and_tables_to_people(url: str, tmp_path: Path) -> None:
+    """`--json FILE` writes the file; the terminal still shows the tables."""
+    path = tmp_path / "report.json"
+    done = CliRunner().invoke(app, arguments(url, "--json", str(path), "--api-key", KEY))
+    assert done.exit_code == 0
+    assert json.loads(path.read_text())["requests"]["served"] == 6
+    assert "to first token" in done.stdout
+    assert "40.0%" in done.stdout
+
+
+def test_wrong_key_ends_with_the_servers_words(url: str) -> None:
+    """A server that refuses the first chat ends the command with status 2 and a remedy."""
+    done = CliRunner().invoke(app, arguments(url), env={"PAGODA_API_KEY": "other"})
+    assert done.exit_code == 2
+    assert "wrong key" in done.output
+    assert "--api-key" in done.output
+
+
+@pytest.mark.parametrize(
+    "more", [["--requests", "0"], ["--extra", "[]"], ["--extra", "{"], ["--rate", "-1"]]
+)
+def test_bad_flags_are_named(url: str, more: list[str]) -> None:
+    """A bad value ends the command with status 2 and the flag's name."""
+    done = CliRunner().invoke(app, ["serve", url, *more])
+    assert done.exit_code == 2
+    assert more[0] in done.output
+
+
+def test_unwritable_file_is_an_error(url: str, tmp_path: Path) -> None:
+    """A report that cannot be written is said, with the path."""
+    path = tmp_path / "absent" / "report.json"
+    done = CliRunner().invoke(app, arguments(url, "--json", str(path), "--api-key", KEY))
+    assert done.exit_code == 2
+    assert "cannot write" in done.output
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--json"], ["--json", "-"]),
+        (["--json", "out.json", "x"], ["--json", "out.json", "x"]),
+        (["--json", "--seed", "1"], ["--json", "-", "--seed", "1"]),
+        (["--json", "http://h"], ["--json", "-", "http://h"]),
+        (["--json", "-", "http://h"], ["--json", "-", "http://h"]),
+        (["a", "b"], ["a", "b"]),
+    ],
+)
+def test_json_may_stand_without_a_file(given: list[str], named: list[str]) -> None:
+    """A flag or a URL after `--json` is not its file."""
+    assert name_stdout(given) == named
