@@ -1,0 +1,73 @@
+# Pagoda's commands. `make help` lists them.
+#
+#   PYTHON=python3.12        the interpreter to make .venv with (default: the newest that fits)
+#   PIP_ARGS="--find-links D"  options for every pip call
+#   REQUIRE_SERVERS=1        a test skipped for a missing server fails
+#   ARGS="-k drive"          options for pytest, or for the bench
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+SOURCES := pyproject.toml setup.py constraints.txt scripts/setup.sh scripts/pins.py \
+	$(wildcard src/pagoda/_native/*.c src/pagoda/_native/*.h)
+SEED ?= 1
+export PYTHON PIP_ARGS
+
+.DEFAULT_GOAL := help
+.PHONY: help run setup test check format docs bench lab model lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run model  ## set everything up and run the demonstration
+	@$(BIN)/pagoda demo $(ARGS)
+
+setup: $(VENV)/.dev model  ## make .venv with everything that developers need
+
+test: $(VENV)/.dev model  ## run the test suite (REQUIRE_SERVERS=1, ARGS="-k drive")
+	@PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
+		$(PY) -m pytest -p skips $(if $(filter 1,$(REQUIRE_SERVERS)),--require-servers) $(ARGS)
+
+check: $(VENV)/.dev docs  ## lint, format, types, import contracts, documentation
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## rewrite the sources as `make check` wants them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(VENV)/.dev  ## build the documentation site into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/.run model  ## measure the engine and the tiers
+	@$(BIN)/pagoda bench engine $(ARGS)
+	@$(BIN)/pagoda bench tiers $(ARGS)
+
+lab: $(VENV)/.dev model  ## run the model-based and crash tests with SEED
+	@PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
+		$(PY) -m pytest -p skips tests/model tests/crash --hypothesis-seed=$(SEED) $(ARGS)
+
+model: $(VENV)/.run  ## fetch and convert the demonstration model, once
+	@$(PY) -m pagoda.lab.model
+
+lock: $(VENV)/.dev  ## rewrite constraints.txt with the newest versions
+	@$(PY) scripts/lock.py
+
+clean:  ## remove .venv and everything that was built (not the model in the cache)
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis \
+		.import_linter_cache src/*.egg-info
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: a second make installs nothing. What developers need includes what running needs.
+.NOTPARALLEL:
+
+$(VENV)/.run: $(SOURCES)
+	@scripts/setup.sh $(VENV) engine
+	@touch $@
+
+$(VENV)/.dev: $(SOURCES)
+	@scripts/setup.sh $(VENV) engine,dev,docs
+	@touch $@ $(VENV)/.run
