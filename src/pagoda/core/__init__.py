@@ -1,0 +1,1 @@
+"""Pure code: identity, residency state, decisions, policies, events, errors."""

@@ -88,7 +88,12 @@ class RequestError(PagodaError):
     """A request is refused; `param` and `code` are those of the OpenAI error object."""
 
     def __init__(
-        self, message: str, *, param: str | None = None, code: str = "invalid_request", remedy: str = ""
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str = "invalid_request",
+        remedy: str = "",
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.param = param
@@ -159,7 +164,9 @@ class TierTimeout(TierError):
 class TierFault(TierError):
     """Any other I/O error; the medium is not trusted until it is probed."""
 
-    def __init__(self, message: str, *, tier: str, errno: int | None = None, remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, tier: str, errno: int | None = None, remedy: str = ""
+    ) -> None:
         super().__init__(message, tier=tier, remedy=remedy)
         self.errno = errno
 

@@ -1,0 +1,1 @@
+"""Pagoda's own paged engine."""

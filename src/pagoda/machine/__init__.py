@@ -1,0 +1,1 @@
+"""Facts of this host; no decisions."""

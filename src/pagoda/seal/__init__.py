@@ -1,0 +1,1 @@
+"""Headers and digests over bytes; no I/O."""

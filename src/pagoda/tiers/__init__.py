@@ -1,0 +1,1 @@
+"""Tiers and the wrappers around their one port; no tier knows another."""

@@ -1,0 +1,14 @@
+"""Eviction policies: one file each with its reference, one registry line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pagoda.core.policy.lru import Lru
+from pagoda.core.policy.port import Policy
+
+REGISTRY: dict[str, Callable[[], Policy]] = {
+    "lru": Lru,
+}
+
+__all__ = ["REGISTRY", "Lru", "Policy"]

@@ -1,0 +1,5 @@
+"""The drive tier: one preallocated slab a directory, past the page cache where possible."""
+
+from pagoda.tiers.drive.tier import DriveConfig, DriveTier
+
+__all__ = ["DriveConfig", "DriveTier"]

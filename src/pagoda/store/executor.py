@@ -1,0 +1,85 @@
+"""Where I/O runs: threads in production, a stepped executor in simulations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import Protocol
+
+from pagoda.core.events import Observer, ignore
+
+Job = Callable[[], None]
+
+
+def _no_one() -> None:
+    """Nobody waits to be woken."""
+
+
+class Lane(StrEnum):
+    """Loads and stores queue apart, so that neither starves the other."""
+
+    LOAD = "load"
+    STORE = "store"
+
+
+class Executor(Protocol):
+    """Runs jobs some time later, in any order, possibly at once. Jobs do not raise."""
+
+    def submit(self, lane: Lane, job: Job) -> None: ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Block until a job has ended since the last wait, or the time is over."""
+        ...
+
+    def close(self) -> None:
+        """Stop taking jobs. Threads stuck in the kernel are left behind, not waited for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What a store is given of the world: where its I/O runs, what time it is, who listens.
+
+    `clock` is monotonic seconds, `wall_ms` milliseconds since the epoch; `wake` is called
+    from I/O threads when there is something for the owner to poll.
+    """
+
+    executor: Executor
+    clock: Callable[[], float] = time.monotonic
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    observer: Observer = ignore
+    wake: Callable[[], None] = _no_one
+
+
+class ThreadExecutor:
+    """A fixed number of threads a lane. They are daemons: a stuck drive cannot hold the exit."""
+
+    def __init__(self, *, load_threads: int, store_threads: int) -> None:
+        self._ended = threading.Event()
+        self._queues: dict[Lane, SimpleQueue[Job | None]] = {lane: SimpleQueue() for lane in Lane}
+        self._counts = {Lane.LOAD: load_threads, Lane.STORE: store_threads}
+        for lane, count in self._counts.items():
+            for number in range(count):
+                name = f"pagoda-{lane}-{number}"
+                threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
+
+    def submit(self, lane: Lane, job: Job) -> None:
+        self._queues[lane].put(job)
+
+    def wait(self, timeout_s: float) -> None:
+        self._ended.wait(timeout_s)
+        self._ended.clear()
+
+    def close(self) -> None:
+        for lane, count in self._counts.items():
+            for _ in range(count):
+                self._queues[lane].put(None)
+
+    def _work(self, lane: Lane) -> None:
+        while (job := self._queues[lane].get()) is not None:
+            job()
+            self._ended.set()
