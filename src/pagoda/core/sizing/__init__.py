@@ -11,9 +11,9 @@ in, numbers out. Three parts:
 
 from __future__ import annotations
 
-from .capacity import Budget, Capacity, uniform_capacity, vllm_capacity
-from .dtypes import KV_DTYPES, KvDtype, kv_dtype
-from .layers import (
+from pagoda.core.sizing.capacity import Budget, Capacity, uniform_capacity, vllm_capacity
+from pagoda.core.sizing.dtypes import KV_DTYPES, KvDtype, kv_dtype
+from pagoda.core.sizing.layers import (
     AttentionLayers,
     KvShape,
     LatentLayers,
@@ -23,7 +23,7 @@ from .layers import (
     heads_per_rank,
     layers_per_stage,
 )
-from .pools import sglang_capacity
+from pagoda.core.sizing.pools import sglang_capacity
 
 __all__ = [
     "KV_DTYPES",

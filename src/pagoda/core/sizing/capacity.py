@@ -25,9 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ..errors import SettingsError
-from .dtypes import KvDtype
-from .layers import KvShape, Parallel, StateLayers
+from pagoda.core.errors import SettingsError
+from pagoda.core.sizing.dtypes import KvDtype
+from pagoda.core.sizing.layers import KvShape, Parallel, StateLayers
 
 StateMode = Literal["none", "align"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import SettingsError
+from pagoda.core.errors import SettingsError
 
 
 @dataclass(frozen=True, kw_only=True)

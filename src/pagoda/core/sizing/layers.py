@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..errors import SettingsError
-from .dtypes import KvDtype
+from pagoda.core.errors import SettingsError
+from pagoda.core.sizing.dtypes import KvDtype
 
 
 def _refuse(message: str, *, key: str, remedy: str = "") -> SettingsError:

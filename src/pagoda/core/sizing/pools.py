@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .capacity import Budget, Capacity
-from .dtypes import KvDtype
-from .layers import KvShape, Parallel
+from pagoda.core.sizing.capacity import Budget, Capacity
+from pagoda.core.sizing.dtypes import KvDtype
+from pagoda.core.sizing.layers import KvShape, Parallel
 
 
 @dataclass(frozen=True, kw_only=True)
