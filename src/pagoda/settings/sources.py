@@ -18,7 +18,7 @@ from pagoda.settings.keys import all_keys, keys_by_name
 
 CONFIG_VARIABLE = "PAGODA_CONFIG"
 # Read by other parts of the project; every other unknown PAGODA_* variable is a typing error.
-OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "PAGODA_DEMO_MODEL"})
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "PAGODA_API_KEY", "PAGODA_DEMO_MODEL"})
 # A Service called "pagoda…" makes Kubernetes set these in every pod of its namespace.
 _SERVICE_LINK = re.compile(
     r"PAGODA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"

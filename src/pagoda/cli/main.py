@@ -1,0 +1,151 @@
+"""The `pagoda` command: its list of commands, its options and how failures are told.
+
+A new command is one line in COMMANDS. Its module exposes `command` (a function that Typer can
+read) or, when it has commands of its own, `app` (a Typer). It is imported when it is run, so
+that help stays quick and free of torch.
+
+Exit status: 0 done; 1 the work failed; 2 usage, settings or input are wrong; 130 interrupted;
+141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+from pagoda._version import __version__
+from pagoda.core.errors import ModelError, PagodaError, RequestError, SettingsError
+
+FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command's name, the module that holds it and its line in the list of commands."""
+
+    name: str
+    module: str
+    summary: str
+
+
+COMMANDS: tuple[Entry, ...] = (
+    Entry("serve", "pagoda.cli.serve", "Serve a model over the OpenAI API."),
+    Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
+    Entry("bench", "pagoda.cli.bench", "Measure a server, the engine or the tiers."),
+    Entry("model", "pagoda.cli.model", "Get the demonstration model."),
+    Entry("config", "pagoda.cli.config", "Show each setting and where it came from."),
+)
+
+
+class Commands(TyperGroup):
+    """The group that imports a command when it is run, and turns errors into exit statuses."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Swap the placeholder that help shows for the real command."""
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name and placeholder else placeholder, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; raise typer.Exit for whatever goes wrong in it."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a reader that left can still be told apart
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _silence_stdout()
+            raise typer.Exit(UNREAD) from None
+        except Exception as error:
+            if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+                raise  # Typer's own: usage errors, exits
+            raise typer.Exit(report(error, debug=bool(ctx.params.get("debug")))) from None
+        return result
+
+
+app = typer.Typer(cls=Commands, name="pagoda", invoke_without_command=True)
+
+
+def load_command(name: str) -> Any:
+    """The command `name`, its module imported."""
+    entry = next(entry for entry in COMMANDS if entry.name == name)
+    module = importlib.import_module(entry.module)
+    loaded: Any
+    if hasattr(module, "app"):
+        loaded = get_group(module.app)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(entry.name)(module.command)
+        loaded = get_command(single)
+    loaded.name = entry.name
+    return loaded
+
+
+def report(error: Exception, *, debug: bool) -> int:
+    """Tell standard error what went wrong and what to do; returns the exit status."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    if not isinstance(error, PagodaError):
+        message = f"unexpected {type(error).__name__}: {error}"
+        remedy = "" if debug else "this is a bug in Pagoda: `pagoda --debug …` shows the traceback"
+        _complain(message, remedy)
+        return FAILED
+    _complain(error.message, error.remedy)
+    return MISUSED if isinstance(error, SettingsError | ModelError | RequestError) else FAILED
+
+
+def _complain(message: str, remedy: str) -> None:
+    typer.secho(f"pagoda: {message}", fg="red", err=True)
+    if remedy:
+        typer.echo(f"  {remedy}", err=True)
+
+
+def _silence_stdout() -> None:
+    """Nobody reads: keep the interpreter's last flush from failing aloud."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pagoda {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def pagoda(
+    ctx: typer.Context,
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Tiered, sealed KV cache for large language models: never a wrong byte."""
+    del debug, version  # read by Commands.invoke and _print_version
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def _placeholder() -> None:
+    raise AssertionError("a placeholder is never run: Commands.resolve_command replaces it")
+
+
+for _entry in COMMANDS:
+    app.command(_entry.name, help=_entry.summary)(_placeholder)
+
+
+def run() -> None:
+    """The entry point: run the command line, exit with its status."""
+    get_command(app)(prog_name="pagoda")
