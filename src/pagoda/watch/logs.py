@@ -28,7 +28,7 @@ def configure(
     """Send every log record of the process to `stream` (standard error), replacing what was
     configured before. `secrets` are masked in whatever is written."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    masked = tuple(secret for secret in secrets if secret)
+    masked = tuple(spelling for secret in secrets for spelling in _spellings(secret))
     handler.setFormatter(JsonLines(masked) if format == "json" else TextLines(masked))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -56,7 +56,7 @@ class JsonLines(logging.Formatter):
         } | _extra(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(_masked(line, self._secrets), ensure_ascii=False, default=str)
+        return json.dumps(_masked(line, self._secrets))  # ASCII: U+2028 ends lines too
 
 
 class TextLines(logging.Formatter):
@@ -71,10 +71,11 @@ class TextLines(logging.Formatter):
         cannot forge a line."""
         pairs = "".join(f" {name}={value}" for name, value in _extra(record).items())
         body = f"{record.name}: {record.getMessage()}{pairs}"
-        text = f"{_utc(record)} {record.levelname.lower():7} {_one_line(body)}"
+        line = _one_line(_mask(body, self._secrets))
+        text = f"{_utc(record)} {record.levelname.lower():7} {line}"
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        return _mask(text, self._secrets)
+            text += "\n" + _mask(self.formatException(record.exc_info), self._secrets)
+        return text
 
 
 def _utc(record: logging.LogRecord) -> str:
@@ -97,6 +98,11 @@ def _masked(line: dict[str, object], secrets: Sequence[str]) -> dict[str, object
         name: _mask(str(value), secrets) if not isinstance(value, plain[1:]) else value
         for name, value in line.items()
     }
+
+
+def _spellings(secret: str) -> set[str]:
+    """A secret as it is, and as it looks inside the repr of something that holds it."""
+    return {secret, repr(secret)[1:-1]} - {""}
 
 
 def _mask(text: str, secrets: Sequence[str]) -> str:
