@@ -22,9 +22,16 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from pagoda._version import __version__
-from pagoda.core.errors import ModelError, PagodaError, RequestError, SettingsError
+from pagoda.core.errors import (
+    ModelNotFound,
+    PagodaError,
+    RequestError,
+    SettingsError,
+    UnsupportedModel,
+)
 
 FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141
+MISUSES = (SettingsError, ModelNotFound, UnsupportedModel, RequestError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ def report(error: Exception, *, debug: bool) -> int:
         _complain(message, remedy)
         return FAILED
     _complain(error.message, error.remedy)
-    return MISUSED if isinstance(error, SettingsError | ModelError | RequestError) else FAILED
+    return MISUSED if isinstance(error, MISUSES) else FAILED
 
 
 def _complain(message: str, remedy: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pagoda.core.errors import SettingsError
 from pagoda.settings.keys import all_keys, keys_by_name
+from pagoda.settings.tree import user_directory
 
 CONFIG_VARIABLE = "PAGODA_CONFIG"
 # Read by other parts of the project; every other unknown PAGODA_* variable is a typing error.
@@ -59,7 +60,7 @@ def find_file(
     for text, source in named:
         if text:
             return Path(text).expanduser(), Origin(Rank.FILE, f"{text} ({source})")
-    home = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    home = user_directory("XDG_CONFIG_HOME", ".config", environ)
     for path in (directory / "pagoda.toml", home / "pagoda" / "pagoda.toml"):
         if path.is_file():
             return path, Origin(Rank.FILE, str(path))

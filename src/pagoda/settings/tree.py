@@ -28,6 +28,14 @@ Duration = Annotated[float, BeforeValidator(parse_duration)]
 Count = Annotated[int, BeforeValidator(_whole)]
 Switch = Literal["auto", "on", "off"]
 
+
+def user_directory(variable: str, fallback: str, environ: Mapping[str, str]) -> Path:
+    """One of the user's base directories: XDG_CACHE_HOME or ~/.cache, and so on. The XDG
+    specification has relative and empty values ignored."""
+    value = environ.get(variable, "")
+    return Path(value) if value.startswith("/") else Path.home() / fallback
+
+
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -112,8 +120,7 @@ class Drive(Section):
             return None
         if self.path:
             return Path(self.path).expanduser()
-        home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return home / "pagoda" / "kv"
+        return user_directory("XDG_CACHE_HOME", ".cache", environ) / "pagoda" / "kv"
 
 
 class Store(Section):
