@@ -5,8 +5,8 @@ the one place that uses transformers' model classes, which know GGUF's tensor na
 quantizations, and it needs packages (gguf, accelerate) that Pagoda does not. The import
 contracts name it as their exception. `pagoda.lab.model` starts it and checks what it wrote.
 
-Its standard output is one JSON object a line: {"stage": name} when a stage begins and
-{"probe": [token ids]} for the tokenizer's reading of PROBE at the end.
+Its standard output is one JSON object a line: {"done": share} when a stage ends, the shares
+being those of the measured time, and {"probe": "token ids"} of PROBE at the end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,6 @@ def say(**line: Any) -> None:
     sys.stdout.flush()
 
 
-def load(source: Path) -> tuple[Any, Any]:
-    """The tokenizer and the dequantized fp32 model of a GGUF file."""
-    folder, name = str(source.parent), source.name
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
-    return tokenizer, model
-
-
 def to_bf16(quantized: Any, tokenizer: Any) -> Any:
     """A fresh bf16 model with the same weights.
 
@@ -46,7 +38,8 @@ def to_bf16(quantized: Any, tokenizer: Any) -> Any:
         del config.quantization_config
     config.name_or_path = ""
     config.dtype = torch.bfloat16
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model: Any = LlamaForCausalLM(config)
+    model = model.to(torch.bfloat16)
     model.load_state_dict({k: v.to(torch.bfloat16) for k, v in quantized.state_dict().items()})
     model.tie_weights()
     model.generation_config.eos_token_id = tokenizer.eos_token_id
@@ -55,14 +48,17 @@ def to_bf16(quantized: Any, tokenizer: Any) -> Any:
 
 def main(source: Path, out: Path) -> None:
     """Convert `source` into the new directory `out`."""
-    say(stage="reading GGUF")
-    tokenizer, quantized = load(source)
-    say(stage="rounding to bf16")
+    say(done=0.13)  # importing torch and transformers took this long
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    say(done=0.28)
+    quantized = AutoModelForCausalLM.from_pretrained(
+        source.parent, gguf_file=source.name, dtype=torch.float32
+    )
+    say(done=0.92)
     model = to_bf16(quantized, tokenizer)
-    say(stage="writing safetensors")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    say(probe=AutoTokenizer.from_pretrained(out)(PROBE)["input_ids"])
+    say(probe=" ".join(map(str, AutoTokenizer.from_pretrained(out)(PROBE)["input_ids"])))
 
 
 if __name__ == "__main__":
