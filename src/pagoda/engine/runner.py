@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from pagoda.engine import model as decoder
-from pagoda.engine import native as extension
 from pagoda.engine.batch import Segment, flatten
 from pagoda.engine.kernels import KernelContext, Kernels, TorchKernels
 from pagoda.engine.layout import BLOCK_TOKENS, BlockLayout, BlockPool
+from pagoda.engine.native import NativeKernels, extension
 from pagoda.engine.rope import rope_tables
 from pagoda.engine.weights import LoadedModel
 
@@ -59,9 +59,9 @@ class Runner:
             sines=sines,
             threads=torch.get_num_threads(),
         )
-        if native is False or (native is None and not extension.available()):
+        if native is False or (native is None and extension() is None):
             return TorchKernels(context)
-        return extension.NativeKernels(context)
+        return NativeKernels(context)
 
     @property
     def block_bytes(self) -> int:
