@@ -22,7 +22,7 @@ from pagoda.core.state import TierState
 from pagoda.store.executor import Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.restore import Restore
-from pagoda.store.writer import Block, Write, Writer
+from pagoda.store.writer import Block, QueueLimits, Write, Writer
 from pagoda.tiers.sealed import Order, SealedTier
 
 _FLUSH_WAIT_S = 0.05
@@ -33,6 +33,7 @@ class StoreConfig:
     """Deadlines in seconds; `queue_bytes` bounds what waits to be written in each level."""
 
     restore_deadline_s: float = 2.0
+    write_deadline_s: float = 30.0
     queue_bytes: int = 256 << 20
     policy: str = "lru"
 
@@ -82,7 +83,9 @@ class Store:
             self._levels,
             runtime=runtime,
             submit=self._submit_write,
-            queue_bytes=self._config.queue_bytes,
+            limits=QueueLimits(
+                size_bytes=self._config.queue_bytes, wait_s=self._config.write_deadline_s
+            ),
         )
 
     def rebuild(self) -> None:
@@ -155,6 +158,7 @@ class Store:
                     self._writer.landed(completion)
                 case _Erase():
                     self._erased(completion)
+        self._writer.expire()
         now_s = self._clock()
         for load in self._loads:
             if not load.expired and now_s >= load.restore.deadline_s:
@@ -180,8 +184,9 @@ class Store:
             self.poll()
         return self.idle
 
-    def close(self, *, flush_s: float) -> None:
-        """Flush within `flush_s`, then close the tiers. A tier whose I/O is stuck is left open."""
+    def close(self, *, flush_s: float) -> bool:
+        """Flush within `flush_s`, then close the tiers. False when I/O is stuck: the tiers are
+        left open then, and threads may still touch the callers' buffers."""
         drained = self.flush(flush_s)
         self._writer.drop_queued()
         self._executor.close()
@@ -192,6 +197,7 @@ class Store:
                 self._observer(
                     Degraded(tier=level.name, reason=Reason.IO_ERROR, detail=error.message)
                 )
+        return drained
 
     # For people and tests.
 

@@ -57,7 +57,16 @@ class Pending:
 
     block: Block
     release: Callable[[], object]
+    until_s: float
     source: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """How much may wait in each level's queue, and for how long."""
+
+    size_bytes: int
+    wait_s: float
 
 
 @dataclass(slots=True)
@@ -82,14 +91,14 @@ class Writer:
         *,
         runtime: Runtime,
         submit: Callable[[Callable[[], Write]], None],
-        queue_bytes: int,
+        limits: QueueLimits,
     ) -> None:
         self._levels = levels
         self._submit = submit
         self._clock = runtime.clock
         self._wall_ms = runtime.wall_ms
         self._observer = runtime.observer
-        self._queue_bytes = queue_bytes
+        self._limits = limits
         self._queues: list[deque[Pending]] = [deque() for _ in levels]
         self._queued: list[set[Key]] = [set() for _ in levels]
         self._flying = [0 for _ in levels]
@@ -102,7 +111,7 @@ class Writer:
     def add(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Queue blocks for the first level; `release` is called once their bytes are free."""
         for block in blocks:
-            self._enqueue(0, Pending(block, partial(release, block)))
+            self._enqueue(0, Pending(block, partial(release, block), self._due_s()))
         self.pump()
 
     def pump(self) -> None:
@@ -129,6 +138,13 @@ class Writer:
             self._publish(level, write)
         self.pump()
 
+    def expire(self) -> None:
+        """Drop what has waited too long, as it does above a stuck drive."""
+        now_s = self._clock()
+        for index, queue in enumerate(self._queues):
+            while queue and queue[0].until_s <= now_s:
+                self._give_up(index, queue.popleft(), Reason.TIMEOUT)
+
     def drop_queued(self) -> None:
         """Forget what has not been started."""
         for index in range(len(self._levels)):
@@ -139,7 +155,7 @@ class Writer:
         key = item.block.key
         if level.state.slot_of(key) is not None or key in self._queued[index]:
             item.release()
-        elif len(self._queues[index]) * len(item.block.payload) >= self._queue_bytes:
+        elif len(self._queues[index]) * len(item.block.payload) >= self._limits.size_bytes:
             self._observer(Skipped(tier=level.name, blocks=1, reason=Reason.BUSY))
             item.release()
         else:
@@ -164,6 +180,9 @@ class Writer:
         orders = self._source_orders(index, items)
         self._flying[index] += 1
         self._submit(lambda: self._carry_out(write, seals, orders))
+
+    def _due_s(self) -> float:
+        return self._clock() + self._limits.wait_s
 
     def _source_orders(self, index: int, items: Sequence[Pending]) -> list[Order]:
         if index == 0:
@@ -220,7 +239,7 @@ class Writer:
                 continue
             if write.level + 1 < len(self._levels):
                 release = partial(level.state.release, [slot])
-                self._enqueue(write.level + 1, Pending(item.block, release, source=slot))
+                self._enqueue(write.level + 1, Pending(item.block, release, self._due_s(), slot))
             else:
                 level.state.release([slot])
 

@@ -1,0 +1,312 @@
+"""The engine: one thread that owns scheduler, runner and store, and answers the port's calls."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pagoda.core.errors import ContextExceeded, EngineClosed, RequestError
+from pagoda.core.events import Observer, Stepped, ignore
+from pagoda.core.identity import Namespace, NamespaceId
+from pagoda.engine.answer import AnswerReader
+from pagoda.engine.api import (
+    CacheScope,
+    Engine,
+    FinishReason,
+    ModelCard,
+    Request,
+    Sink,
+)
+from pagoda.engine.batch import Segment
+from pagoda.engine.codec import TokenizerCodec
+from pagoda.engine.detokenize import Detokenizer
+from pagoda.engine.device import DeviceBlocks
+from pagoda.engine.runner import Runner
+from pagoda.engine.sampling import Draw, sample
+from pagoda.engine.scheduler import Limits, Scheduler
+from pagoda.engine.sequence import Progress, Sequence
+from pagoda.store.store import Store
+
+_log = logging.getLogger("pagoda.engine")
+_IDLE_WAIT_S = 0.5
+_STATS_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an engine is made of. `namespace` is that of unsalted requests."""
+
+    runner: Runner
+    codec: TokenizerCodec
+    store: Store
+    namespace: Namespace
+    card: ModelCard
+    limits: Limits
+    wake: threading.Event  # set by the store's threads, too
+    policy: str = "lru"
+    observer: Observer = ignore
+    clock: Callable[[], float] = time.monotonic
+
+
+class LlmEngine(Engine):
+    """A running engine over `parts`, which it owns from now on; see `engine.api.Engine`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        device = DeviceBlocks(
+            parts.runner.num_blocks, view=parts.runner.block_view, policy=parts.policy
+        )
+        self._device = device
+        self._scheduler = Scheduler(
+            device, parts.store, limits=parts.limits, observer=parts.observer
+        )
+        self._sequences: dict[str, Sequence] = {}
+        self._namespaces: dict[str, NamespaceId] = {}
+        self._commands: deque[Callable[[], None]] = deque()
+        self._stats: dict[str, float] = {}
+        self._stats_due_s = 0.0
+        self._reader = AnswerReader(parts.codec, context_tokens=parts.card.context_tokens)
+        self._gate = threading.Lock()  # taken for `_open` and appending to `_commands` only
+        self._open = True
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
+        self._thread.start()
+
+    # The port: called from any thread.
+
+    @property
+    def card(self) -> ModelCard:
+        return self._parts.card
+
+    @property
+    def codec(self) -> TokenizerCodec:
+        return self._parts.codec
+
+    def submit(self, request: Request, sink: Sink) -> None:
+        self._check(request)
+        sequence = Sequence(
+            request=request,
+            sink=sink,
+            detokenizer=Detokenizer(self._parts.codec.pieces, request.sampling.stop),
+            namespace=self._namespace(request.salt),
+            block_tokens=self._parts.runner.block_tokens,
+            arrived_s=self._parts.clock(),
+        )
+        self._command(lambda: self._add(sequence))
+
+    def cancel(self, request_id: str) -> None:
+        with suppress(EngineClosed):  # then it has ended already
+            self._command(lambda: self._cancel(request_id))
+
+    def reset_cache(self, scope: CacheScope) -> int:
+        done: Future[int] = Future()
+        self._command(lambda: done.set_result(self._reset(scope)))
+        return done.result(timeout=60.0)
+
+    def stats(self) -> Mapping[str, float]:
+        return self._stats
+
+    def healthy(self) -> bool:
+        return self._open and not self._closing and self._thread.is_alive()
+
+    def close(self, *, flush_s: float = 10.0) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._parts.wake.set()
+        self._thread.join()
+        if self._parts.store.close(flush_s=flush_s):  # else a stuck read may still write there
+            self._parts.runner.close()
+
+    def check_invariants(self) -> None:
+        """Sums of the device pool and the store, taken in the engine's thread."""
+        done: Future[None] = Future()
+
+        def check() -> None:
+            try:
+                self._scheduler.check_invariants()
+            except AssertionError as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._command(check)
+        done.result(timeout=60.0)
+
+    # The engine's thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                if not self._turn():
+                    self._sleep()
+            self._end_all(Progress(finish=FinishReason.CANCELLED))
+        except Exception:  # noqa: BLE001 - whatever it is, every waiting client must hear of it
+            _log.exception("the engine failed")
+            self._end_all(_failure("the engine failed; see its log"))
+
+    def _turn(self) -> bool:
+        """Take commands, move blocks, compute one step; False when there was nothing to compute."""
+        self._take_commands()
+        self._parts.store.poll()
+        self._scheduler.advance(self._parts.clock())
+        self._refresh_stats()
+        step = self._scheduler.plan()
+        if step:
+            self._step(step)
+        return bool(step)
+
+    def _sleep(self) -> None:
+        now_s = self._parts.clock()
+        deadline_s = self._parts.store.next_deadline_s()
+        timeout_s = _IDLE_WAIT_S if deadline_s is None else max(0.0, deadline_s - now_s)
+        self._parts.wake.wait(min(timeout_s, _IDLE_WAIT_S))
+        self._parts.wake.clear()
+
+    def _step(self, step: list[tuple[Sequence, Segment]]) -> None:
+        started_s = self._parts.clock()
+        logits = self._parts.runner.forward([segment for _, segment in step])
+        wanted = [sequence for sequence, segment in step if segment.want_logits]
+        draws = sample(
+            logits,
+            [sequence.request.sampling for sequence in wanted],
+            [len(sequence.tokens) for sequence in wanted],
+        )
+        for sequence, segment in step:
+            self._scheduler.computed(sequence, len(segment.tokens))
+        now_s = self._parts.clock()
+        for sequence, draw in zip(wanted, draws, strict=True):
+            self._accept(sequence, draw, now_s)
+        self._tell_step(step, now_s - started_s)
+
+    def _tell_step(self, step: list[tuple[Sequence, Segment]], seconds: float) -> None:
+        sizes = [len(segment.tokens) for _, segment in step]
+        decode = sum(size == 1 for size in sizes)
+        self._parts.observer(
+            Stepped(prefill_tokens=sum(sizes) - decode, decode_tokens=decode, seconds=seconds)
+        )
+
+    def _accept(self, sequence: Sequence, draw: Draw, now_s: float) -> None:
+        """Take a drawn token into the answer, and end it if it ends here."""
+        if sequence.first_token_s is None:
+            sequence.first_token_s = now_s
+        progress = self._reader.read(sequence, draw)
+        if progress.finish is None:
+            sequence.tell(progress)
+        else:
+            self._end(sequence, progress)
+
+    def _end(self, sequence: Sequence, progress: Progress) -> None:
+        assert progress.finish is not None, "an end has a reason"
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.request.id]
+        self._parts.observer(sequence.finished(progress.finish, self._parts.clock()))
+        sequence.tell(progress)
+
+    def _end_all(self, last: Progress) -> None:
+        with self._gate:
+            self._open = False
+        self._take_commands()
+        for sequence in list(self._sequences.values()):
+            self._end(sequence, last)
+
+    def _take_commands(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
+
+    # Commands, in the engine's thread.
+
+    def _add(self, sequence: Sequence) -> None:
+        if sequence.request.id in self._sequences:
+            sequence.tell(_failure("a request with this id is running"))
+            return
+        self._sequences[sequence.request.id] = sequence
+        self._scheduler.add(sequence)
+
+    def _cancel(self, request_id: str) -> None:
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._end(sequence, Progress(finish=FinishReason.CANCELLED))
+
+    def _reset(self, scope: CacheScope) -> int:
+        dropped = self._device.forget()
+        return dropped + (self._parts.store.clear() if scope is CacheScope.ALL else 0)
+
+    # Helpers.
+
+    def _command(self, command: Callable[[], None]) -> None:
+        """Have the engine's thread do something; raises EngineClosed when it takes no more."""
+        with self._gate:
+            if not self._open or self._closing:
+                raise EngineClosed("the engine is not running")
+            self._commands.append(command)
+        self._parts.wake.set()
+
+    def _check(self, request: Request) -> None:
+        """Refuse what can never be served."""
+        if not request.prompt:
+            raise RequestError("the prompt is empty", param="prompt")
+        worst = max(request.prompt)
+        if min(request.prompt) < 0 or worst >= self.card.vocab_size:
+            raise RequestError(
+                f"token ids lie in [0, {self.card.vocab_size}); the prompt has {worst}",
+                param="prompt",
+            )
+        if request.sampling.max_tokens < 1:
+            raise RequestError("max_tokens is at least 1", param="max_tokens")
+        tokens = len(request.prompt) + request.sampling.max_tokens
+        if tokens > self.card.context_tokens:
+            raise ContextExceeded(
+                f"prompt ({len(request.prompt)}) and answer ({request.sampling.max_tokens}) "
+                f"exceed the context of {self.card.context_tokens} tokens",
+                tokens=tokens,
+                limit=self.card.context_tokens,
+            )
+
+    def _namespace(self, salt: str) -> NamespaceId:
+        known = self._namespaces.get(salt)
+        if known is None:
+            known = replace(self._parts.namespace, salt=salt).digest()
+            if len(self._namespaces) < 1024:
+                self._namespaces[salt] = known
+        return known
+
+    def _refresh_stats(self) -> None:
+        now_s = self._parts.clock()
+        if now_s < self._stats_due_s:
+            return
+        self._stats_due_s = now_s + _STATS_EVERY_S
+        lower = self._parts.store.counts()
+        self._stats = {
+            "running": len(self._scheduler.active),
+            "waiting": len(self._scheduler.waiting),
+            "device_blocks": self._device.state.slots,
+            "device_blocks_used": self._device.used(),
+            "device_blocks_cached": self._device.cached(),
+            **{f"{name}_blocks_stored": count for name, count in lower.items()},
+        }
+
+
+def _failure(message: str) -> Progress:
+    return Progress(finish=FinishReason.ERROR, error=message)
+
+
+def card_of(*, name: str, runner: Runner, context_tokens: int, vocab_size: int) -> ModelCard:
+    """The model card; the context is cut to what the block pool can hold at all."""
+    pool_tokens = (runner.num_blocks - 1) * runner.block_tokens
+    return ModelCard(
+        name=name,
+        context_tokens=min(context_tokens, pool_tokens),
+        vocab_size=vocab_size,
+        block_tokens=runner.block_tokens,
+        created_s=int(time.time()),
+    )
+
+
+__all__ = ["LlmEngine", "Parts", "card_of"]

@@ -1,0 +1,131 @@
+"""From settings to a running engine."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pagoda.core.errors import CapacityError, SettingsError
+from pagoda.core.events import Observer, ignore
+from pagoda.core.identity import Namespace
+from pagoda.engine import llm
+from pagoda.engine.codec import load_codec
+from pagoda.engine.layout import BlockLayout
+from pagoda.engine.runner import Runner
+from pagoda.engine.scheduler import Limits
+from pagoda.engine.weights import LoadedModel, load_model
+from pagoda.settings.tree import Settings
+from pagoda.store.executor import Runtime, ThreadExecutor
+from pagoda.store.fingerprint import weights_fingerprint
+from pagoda.store.open import StorePlan, open_store
+from pagoda.store.store import StoreConfig
+from pagoda.tiers.drive import DriveConfig
+
+_STORE_THREADS = 2
+_QUEUE_BYTES = 256 << 20
+
+
+def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngine:
+    """Load the model, open the tiers and start the engine; the caller closes it.
+
+    Raises SettingsError, ModelError and TierError, each naming what and the remedy.
+    """
+    if not settings.model.path:
+        raise SettingsError(
+            "no model is named",
+            key="model.path",
+            source="settings",
+            remedy="give --model DIR, a local Hugging Face model directory",
+        )
+    directory = Path(settings.model.path).expanduser()
+    model = load_model(directory, dtype=settings.model.dtype)
+    runner = _runner(settings, model)
+    wake = threading.Event()
+    executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
+    runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
+    parts = llm.Parts(
+        runner=runner,
+        codec=load_codec(directory),
+        store=open_store(_store_plan(settings, runner), runtime),
+        namespace=_namespace(model, runner, weights_fingerprint(directory)),
+        card=llm.card_of(
+            name=settings.model.served_name,
+            runner=runner,
+            context_tokens=settings.engine.context_tokens or model.config.max_position,
+            vocab_size=model.config.vocab_size,
+        ),
+        limits=Limits(
+            max_sequences=settings.engine.max_sequences,
+            chunk_tokens=settings.engine.chunk_tokens,
+        ),
+        wake=wake,
+        observer=observer,
+    )
+    return llm.LlmEngine(parts)
+
+
+def _runner(settings: Settings, model: LoadedModel) -> Runner:
+    block_bytes = BlockLayout.of(model.config, model.dtype).block_bytes
+    blocks = settings.engine.kv_memory // block_bytes
+    if blocks < 2:
+        raise CapacityError(
+            f"engine.kv_memory of {settings.engine.kv_memory} bytes holds fewer than two blocks "
+            f"of {block_bytes}",
+            tier="device",
+            asked_bytes=2 * block_bytes,
+            limit_bytes=settings.engine.kv_memory,
+            remedy="raise engine.kv_memory",
+        )
+    native = {"auto": None, "on": True, "off": False}[settings.engine.native]
+    return Runner(model, num_blocks=blocks, native=native, threads=settings.engine.threads or None)
+
+
+def _store_plan(settings: Settings, runner: Runner) -> StorePlan:
+    pool_bytes = runner.num_blocks * runner.block_bytes
+    return StorePlan(
+        block_bytes=runner.block_bytes,
+        host_bytes=settings.host.capacity,
+        drive=_drive(settings, runner.block_bytes),
+        config=StoreConfig(
+            restore_deadline_s=settings.store.restore_deadline,
+            write_deadline_s=settings.store.write_deadline,
+            # What waits for the first level holds device blocks: leave most of them usable.
+            queue_bytes=min(_QUEUE_BYTES, pool_bytes // 4),
+        ),
+    )
+
+
+def _drive(settings: Settings, block_bytes: int) -> DriveConfig | None:
+    directory = settings.drive.directory()
+    if directory is None:
+        return None
+    if not settings.drive.path:
+        directory /= f"blocks-of-{block_bytes}"  # one slab, one size of slot
+    return DriveConfig(
+        directory=directory,
+        capacity_bytes=settings.drive.capacity,
+        slot_bytes=block_bytes,
+        free_floor_bytes=settings.drive.free_floor,
+        direct=settings.drive.direct,
+    )
+
+
+def _namespace(model: LoadedModel, runner: Runner, weights: bytes) -> Namespace:
+    config = model.config
+    return Namespace(
+        weights=weights,
+        layout=runner.layout_id,
+        dtype=str(model.dtype).removeprefix("torch."),
+        scales="none",
+        layers=config.layers,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        block_tokens=runner.block_tokens,
+        tp_rank=0,
+        tp_size=1,
+        pp_rank=0,
+        pp_size=1,
+        rope=str(config.rope),
+        adapter="",
+        salt="",
+    )
