@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.status import Status
 
 from pagoda.cli import bench_tables
-from pagoda.core.errors import PagodaError, SettingsError
+from pagoda.core.errors import SettingsError
 from pagoda.lab.bench.load import LoadSettings, Profile
 from pagoda.lab.bench.serve import Target, measure_server
+from pagoda.lab.bench.tiers import MIB, TierSettings, measure_tiers
 
 app = typer.Typer(name="bench", no_args_is_help=True)
 
@@ -66,14 +69,22 @@ def emit(report: dict[str, Any], target: str | None) -> None:
             ) from error
 
 
-def _progress(console: Console) -> Progress:
+def show(
+    report: dict[str, Any], target: str | None, tables: Callable[[dict[str, Any]], Group]
+) -> None:
+    """Tables for people, unless standard output is for a machine; then the JSON."""
+    emit(report, target)
+    if target != STDOUT:
+        Console().print(tables(report))
+
+
+def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
 
 
-def _fail(error: PagodaError) -> typer.Exit:
-    Console(stderr=True).print(f"[red]pagoda bench:[/] {error}", highlight=False)
-    return typer.Exit(2)
+def _status() -> Status:
+    return Console(stderr=True).status("starting")
 
 
 @app.command(cls=OptionalJson)
@@ -109,32 +120,48 @@ def serve(  # noqa: PLR0913  (a command's parameters are its flags)
     json_to: Json = None,
 ) -> None:
     """Put a load on any OpenAI-compatible server and report what its users would feel."""
-    console = Console(stderr=json_to == STDOUT)
-    try:
-        settings = LoadSettings(
-            profile=profile,
-            requests=requests,
-            sessions=sessions,
-            concurrency=concurrency,
-            rate_per_s=rate,
-            think_s=think,
-            words=words,
-            max_tokens=max_tokens,
-            seed=seed,
-            duration_s=duration,
-            timeout_s=timeout,
-        )
-        target = Target(url=url, model=model, api_key=api_key, extra=_object(extra))
-        with _progress(console) as progress:
-            task = progress.add_task("requests", total=settings.requests)
-            found = asyncio.run(measure_server(target, settings, lambda _: progress.advance(task)))
-        emit(found, json_to)
-    except PagodaError as error:
-        raise _fail(error) from error
-    if json_to != STDOUT:
-        console.print(bench_tables.serve_tables(found))
+    settings = LoadSettings(
+        profile=profile,
+        requests=requests,
+        sessions=sessions,
+        concurrency=concurrency,
+        rate_per_s=rate,
+        think_s=think,
+        words=words,
+        max_tokens=max_tokens,
+        seed=seed,
+        duration_s=duration,
+        timeout_s=timeout,
+    )
+    target = Target(url=url, model=model, api_key=api_key, extra=_object(extra))
+    with _progress() as progress:
+        task = progress.add_task("requests", total=settings.requests)
+        found = asyncio.run(measure_server(target, settings, lambda _: progress.advance(task)))
+    show(found, json_to, bench_tables.serve_tables)
     if not found["requests"]["served"]:
         raise typer.Exit(1)
+
+
+@app.command(cls=OptionalJson)
+def tiers(
+    *,
+    directory: Annotated[
+        Path | None, typer.Option(help="Where to write. [default: the temporary directory]")
+    ] = None,
+    size: Annotated[int, typer.Option(min=8, help="MiB moved in each pass.")] = 256,
+    runs: Annotated[int, typer.Option(min=1, help="Passes that are counted.")] = 5,
+    quick: Annotated[bool, typer.Option(help="One pass of 64 MiB, to see that it works.")] = False,
+    json_to: Json = None,
+) -> None:
+    """Sealed writes and verified reads against plain I/O on the same drive, in one run."""
+    settings = TierSettings(
+        directory=directory,
+        size_bytes=(64 if quick else size) * MIB,
+        runs=1 if quick else runs,
+    )
+    with _status() as status:
+        found = measure_tiers(settings, status.update)
+    show(found, json_to, bench_tables.tier_tables)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -93,3 +93,39 @@ def _error_table(report: dict[str, Any]) -> Table:
     for error in report["errors"]:
         table.add_row(error["kind"], str(error["count"]), error["example"])
     return table
+
+
+def _spread(spread: dict[str, float], form: str = ".2f") -> str:
+    low, high = format(spread["low"], form), format(spread["high"], form)
+    return f"{spread['median']:{form}} [dim]{low}–{high}[/]"
+
+
+def tier_tables(report: dict[str, Any]) -> Group:
+    """Rates of sealed and plain I/O, median and range."""
+    table = Table(title=f"tiers, {report['size_bytes'] / 2**20:.0f} MiB a pass; median, range")
+    for name in ("place", "block", "depth", "what"):
+        table.add_column(name)
+    for name in ("sealed GB/s", "plain GB/s", "sealed : plain", "CPU s/GB", "plain", "digest"):
+        table.add_column(name, justify="right")
+    for row in report["rows"]:
+        table.add_row(
+            row["place"] if row["direct"] or row["place"] == "host" else f"{row['place']}, cached",
+            f"{row['block_bytes'] // 1024} KiB",
+            str(row["depth"]),
+            row["what"],
+            _spread(row["sealed_gb_per_s"]),
+            _spread(row["plain_gb_per_s"]),
+            _spread(row["sealed_to_plain"]),
+            f"{row['sealed_cpu_s_per_gb']['median']:.2f}",
+            f"{row['plain_cpu_s_per_gb']['median']:.2f}",
+            f"{row['digest_share_of_cpu']['median']:.0%}",
+        )
+    return Group(table, _host_line(report))
+
+
+def _host_line(report: dict[str, Any]) -> str:
+    facts = report["host"]
+    return (
+        f"{facts['cpu']}, {facts['cpus_usable']} processors, load {facts['load_1m']} before and "
+        f"{report['load_1m_after']} after; pagoda {facts['pagoda']}, Python {facts['python']}"
+    )

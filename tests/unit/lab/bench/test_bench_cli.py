@@ -10,7 +10,8 @@ import pytest
 from streaming_server import answer
 from typer.testing import CliRunner
 
-from pagoda.cli.bench import app, name_stdout
+from pagoda.cli.bench import name_stdout
+from pagoda.cli.main import app
 
 KEY = "a-key-that-must-not-be-printed"
 
@@ -51,7 +52,7 @@ def url() -> Iterator[str]:
 
 
 def arguments(url: str, *more: str) -> list[str]:
-    return ["serve", url, "--requests", "6", "--sessions", "3", *more]
+    return ["bench", "serve", url, "--requests", "6", "--sessions", "3", *more]
 
 
 def test_report_goes_to_standard_output_as_json(url: str) -> None:
@@ -88,7 +89,7 @@ def test_wrong_key_ends_with_the_servers_words(url: str) -> None:
 )
 def test_bad_flags_are_named(url: str, more: list[str]) -> None:
     """A bad value ends the command with status 2 and the flag's name."""
-    done = CliRunner().invoke(app, ["serve", url, *more])
+    done = CliRunner().invoke(app, ["bench", "serve", url, *more])
     assert done.exit_code == 2
     assert more[0] in done.output
 
