@@ -35,6 +35,22 @@ def test_formatted_size_is_never_longer(count: int, unit: str) -> None:
     assert len(format_size(count * SIZE_UNITS[unit])) <= len(f"{count}{unit}")
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (4_294_967_296, "4GiB"),
+        (512_000_000, "512MB"),
+        (128_000, "128kB"),
+        (1_000, "1kB"),
+        (7, "7B"),
+    ],
+)
+def test_size_examples(size_bytes: int, text: str) -> None:
+    """What the documents promise, in numbers; of two exact spellings the shorter is taken."""
+    assert parse_size(text) == size_bytes
+    assert format_size(size_bytes) == text
+
+
 @given(st.floats(0, DURATION_LIMIT_S))
 def test_duration_survives_the_round_trip(seconds: float) -> None:
     """Formatting a duration and parsing it gives the same float, to the last bit."""
