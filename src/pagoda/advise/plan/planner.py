@@ -1,0 +1,388 @@
+"""A whole plan: from facts and settings to figures, choices and flags."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from pagoda.advise.plan import figures as fig
+from pagoda.advise.plan.choice import (
+    EngineChoice,
+    Topology,
+    choose_engine,
+    choose_topology,
+)
+from pagoda.advise.plan.economics import (
+    Drive,
+    DriveNeeds,
+    Tier,
+    TierWorth,
+    drive_needs,
+    miss_rate_budget,
+    stored_context_bytes,
+    worth,
+    write_bytes_a_day,
+)
+from pagoda.advise.plan.facts import GIB, GpuFacts, Load, ModelFacts
+from pagoda.advise.plan.flags import Launch, commands
+from pagoda.advise.plan.links import Efficiency, pcie_bytes_per_s
+from pagoda.advise.plan.roofline import Deployment, decode_step, prefill
+from pagoda.advise.plan.scaling import Point, Settings, curve, knee
+from pagoda.advise.plan.schedule import DEFAULT_TARGET, Target, targets
+from pagoda.advise.plan.throughput import (
+    MemorySplit,
+    Stalls,
+    Throughput,
+    capacity_at_load,
+    capacity_of,
+    memory_split,
+    running_requests,
+    throughput,
+)
+from pagoda.core.errors import SettingsError
+from pagoda.core.sizing import Budget, Capacity, Parallel, kv_dtype, sglang_capacity
+
+_HOST_LATENCY_S = 50e-6
+_DRIVE_LATENCY_S = 200e-6
+_REMOTE_LATENCY_S = 1e-3
+_DRIVE_LIFE_YEARS = 5.0
+_LOSS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiers:
+    """What lies below the device: pinned host memory of a host, drives, a remote store."""
+
+    host_bytes: float = 0.0
+    drives: int = 0
+    drive: Drive = field(default_factory=Drive)
+    drive_pcie: tuple[int, int] = (4, 4)
+    remote_bytes: float = 0.0
+    network_gbit: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the reader asked for. `parallel` None lets the planner choose."""
+
+    model: ModelFacts
+    gpu: GpuFacts
+    gpus: int = 1
+    parallel: Parallel | None = None
+    kv_dtype: str | None = None
+    block_tokens: int = 16
+    max_model_len: int | None = None
+    max_batched_tokens: int = 8192
+    speculative_tokens: int = 0
+    utilization: float = 0.9
+    reserve_bytes: int = 2 * GIB
+    occupancy: float = DEFAULT_TARGET
+    max_requests: int = 1024
+    decode_limit_s: float | None = None
+    load: Load = field(default_factory=Load)
+    stalls: Stalls = field(default_factory=Stalls)
+    tiers: Tiers = field(default_factory=Tiers)
+    efficiency: Efficiency = field(default_factory=Efficiency)
+
+    def __post_init__(self) -> None:
+        for key, low, high in (("utilization", 0.0, 1.0), ("occupancy", 0.0, 1.0)):
+            if not low < getattr(self, key) <= high:
+                raise SettingsError(f"{key} must lie in (0, 1]", key=key, source="flags")
+        if self.gpus < 1:
+            raise SettingsError("at least one GPU is needed", key="gpus", source="flags")
+        longest = self.max_model_len or self.model.max_context
+        asked = self.load.input_tokens + self.load.output_tokens
+        if asked > longest:
+            raise SettingsError(
+                f"the load's mean request has {asked:,.0f} tokens, the longest allowed {longest:,}",
+                key="max_model_len",
+                source=self.load.source,
+                remedy="a shorter load (--input-tokens, --output-tokens) or a larger "
+                "--max-model-len",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The answer. `capacity` is one replica's; a replica is tp * pp GPUs.
+
+    `fits` False leaves `speed` None: the figures then say what is missing.
+    """
+
+    request: Request
+    deployment: Deployment
+    topology: Topology
+    memory: MemorySplit
+    capacity: Capacity | None
+    speed: Throughput | None
+    scaling: tuple[Point, ...]
+    knee_gpus: int | None
+    schedule: tuple[Target, ...]
+    tiers: tuple[TierWorth, ...]
+    compute_ttft_s: float
+    device_ttft_s: float
+    drives: DriveNeeds | None
+    miss_budgets: dict[str, float]
+    engine: EngineChoice | None
+    commands: dict[str, str]
+    figures: tuple[fig.Figure, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether one replica holds the weights and at least one request of full length."""
+        return self.capacity is not None and self.capacity.concurrency >= 1
+
+
+def make_plan(request: Request) -> Plan:
+    """Return the plan for a request. SettingsError for facts that are missing or contradict."""
+    base = _deployment(request)
+    settings = _settings(request)
+    topology = _topology(base, request, settings)
+    deployment = base.with_parallel(topology.parallel)
+    memory = memory_split(deployment, request.utilization, request.reserve_bytes)
+    points = curve(base, request.load, settings, most=max(8, min(request.gpus, 16)))
+    capacity = capacity_of(deployment, memory.kv, settings.budget) if memory.kv > 0 else None
+    at_load = None
+    if memory.kv > 0:
+        at_load = capacity_at_load(deployment, memory.kv, settings.budget, request.load)
+    speed = None if at_load is None else _speed(deployment, request, at_load)
+    worths = _worths(deployment, request)
+    drives = None if speed is None else _drives(deployment, request, speed)
+    plan = Plan(
+        request=request,
+        deployment=deployment,
+        topology=topology,
+        memory=memory,
+        capacity=capacity,
+        speed=speed,
+        scaling=tuple(points),
+        knee_gpus=knee(points),
+        schedule=tuple(_schedule(deployment, request, at_load)),
+        tiers=tuple(worths),
+        compute_ttft_s=prefill(deployment, request.load.input_tokens).total_s,
+        device_ttft_s=_device_ttft(deployment, request.load),
+        drives=drives,
+        miss_budgets={} if speed is None else _miss_budgets(request.load, speed, worths),
+        engine=_engine(deployment, request, memory, capacity),
+        commands={},
+        figures=(),
+        assumptions=_assumptions(request, deployment, capacity),
+    )
+    return replace(plan, figures=tuple(_figures(plan)), commands=_commands(plan))
+
+
+def _deployment(request: Request) -> Deployment:
+    name = request.kv_dtype or request.model.kv_dtype
+    if name is None:
+        raise SettingsError(
+            f"{request.model.source} does not say in which format the cache is kept",
+            key="kv_dtype",
+            source=request.model.source,
+            remedy="name it with --kv-dtype (bf16, fp8, ...)",
+        )
+    return Deployment(
+        model=request.model,
+        gpu=request.gpu,
+        parallel=request.parallel or Parallel(),
+        dtype=kv_dtype(name),
+        efficiency=request.efficiency,
+    )
+
+
+def _settings(request: Request) -> Settings:
+    longest = request.max_model_len or request.model.max_context
+    return Settings(
+        budget=Budget(
+            available_bytes=0,
+            block_tokens=request.block_tokens,
+            max_model_len=longest,
+            max_batched_tokens=request.max_batched_tokens,
+            speculative_tokens=request.speculative_tokens,
+        ),
+        utilization=request.utilization,
+        reserve=request.reserve_bytes,
+        occupancy=request.occupancy,
+        max_requests=request.max_requests,
+        stalls=request.stalls,
+        decode_limit_s=request.decode_limit_s,
+    )
+
+
+def _topology(base: Deployment, request: Request, settings: Settings) -> Topology:
+    if request.parallel is not None:
+        return Topology(parallel=request.parallel, point=None, reasons=("as asked",))
+    return choose_topology(base, request.load, settings, request.gpus)
+
+
+def _speed(deployment: Deployment, request: Request, at_load: Capacity) -> Throughput | None:
+    batch = running_requests(at_load, request.occupancy, request.max_requests)
+    if batch < 1:
+        return None
+    return throughput(deployment, request.load, batch, request.stalls)
+
+
+def _schedule(deployment: Deployment, request: Request, at_load: Capacity | None) -> list[Target]:
+    if at_load is None:
+        return []
+    return targets(deployment, request.load, at_load, request.max_requests, request.stalls)
+
+
+def _device_ttft(deployment: Deployment, load: Load) -> float:
+    prefix = load.input_tokens * load.shared_prefix or load.input_tokens
+    return prefill(deployment, max(load.input_tokens - prefix, 1), prefix).total_s
+
+
+def _worths(deployment: Deployment, request: Request) -> list[TierWorth]:
+    longest = request.max_model_len or request.model.max_context
+    found = tiers_below(request.gpu, request.tiers, request.efficiency.link)
+    return [worth(deployment, tier, request.load, longest) for tier in found]
+
+
+def tiers_below(gpu: GpuFacts, tiers: Tiers, share: float) -> list[Tier]:
+    """Return the tiers below the device; `share` is the part of a link's rate that is reached."""
+    rank_link = pcie_bytes_per_s(gpu.pcie_generation, gpu.pcie_lanes) * share
+    pcie = f"PCIe {gpu.pcie_generation}.0 x{gpu.pcie_lanes} a rank"
+    found = []
+    if tiers.host_bytes:
+        found.append(
+            Tier(
+                name="host",
+                capacity_bytes=tiers.host_bytes,
+                read=math.inf,
+                rank_link=rank_link,
+                latency_s=_HOST_LATENCY_S,
+                link=pcie,
+            )
+        )
+    if tiers.drives:
+        each = min(tiers.drive.read, pcie_bytes_per_s(*tiers.drive_pcie) * share)
+        found.append(
+            Tier(
+                name="drive",
+                capacity_bytes=tiers.drives * tiers.drive.capacity_bytes,
+                read=tiers.drives * each,
+                rank_link=rank_link,
+                latency_s=_DRIVE_LATENCY_S,
+                link=f"{tiers.drives} NVMe of {each / 1e9:.1f} GB/s",
+            )
+        )
+    if tiers.network_gbit:
+        found.append(
+            Tier(
+                name="remote",
+                capacity_bytes=tiers.remote_bytes,
+                read=tiers.network_gbit * 1e9 / 8 * share,
+                rank_link=rank_link,
+                latency_s=_REMOTE_LATENCY_S,
+                link=f"network {tiers.network_gbit:g} Gbit/s",
+            )
+        )
+    return found
+
+
+def _drives(deployment: Deployment, request: Request, speed: Throughput) -> DriveNeeds | None:
+    tiers, load = request.tiers, request.load
+    if not tiers.drives:
+        return None
+    rate = min(load.requests_per_s or speed.requests_per_s, speed.requests_per_s)
+    restored = stored_context_bytes(deployment, load.input_tokens * load.shared_prefix)
+    return drive_needs(
+        tiers.drive,
+        write_bytes_a_day(deployment, load, rate),
+        held_bytes=tiers.drives * tiers.drive.capacity_bytes,
+        read_bytes_per_s=rate * restored,
+        years=_DRIVE_LIFE_YEARS,
+    )
+
+
+def _miss_budgets(load: Load, speed: Throughput, worths: list[TierWorth]) -> dict[str, float]:
+    """Return, by tier, the share of requests that may wait for it at a loss of 5 %.
+
+    A waiting request holds back only its own place in the batch.
+    """
+    compute_s = load.output_tokens / (speed.compute_per_gpu * speed.gpus)
+    stall = {found.tier.name: found.restore_s / speed.batch for found in worths}
+    return {name: miss_rate_budget(_LOSS, compute_s, wait) for name, wait in stall.items()}
+
+
+def _engine(
+    deployment: Deployment, request: Request, memory: MemorySplit, capacity: Capacity | None
+) -> EngineChoice | None:
+    if capacity is None:
+        return None
+    budget = _settings(request).budget
+    other = capacity_of(deployment, memory.kv, budget, sglang_capacity)
+    return choose_engine(deployment, request.load, capacity, other)
+
+
+def _figures(plan: Plan) -> list[fig.Figure]:
+    request, deployment = plan.request, plan.deployment
+    found = fig.memory_figures(plan.memory, deployment, request.utilization)
+    if plan.capacity is not None:
+        found += fig.kv_figures(deployment, plan.capacity)
+    if plan.speed is not None:
+        step = decode_step(deployment, plan.speed.batch, request.load.mean_context)
+        found += fig.step_figures("decode", step)
+        first = prefill(
+            deployment,
+            request.load.new_input,
+            request.load.input_tokens - request.load.new_input,
+        )
+        found += fig.step_figures("prefill", first)
+        found += fig.throughput_figures(plan.speed, request.load)
+    found += fig.tier_figures(list(plan.tiers))
+    if request.tiers.host_bytes:
+        found.append(fig.pinned_figure(request.tiers.host_bytes, deployment.parallel.gpus))
+    if plan.drives is not None:
+        found += fig.drive_figures(plan.drives)
+    return found
+
+
+def _commands(plan: Plan) -> dict[str, str]:
+    if plan.capacity is None or plan.speed is None:
+        return {}
+    request, tiers = plan.request, plan.request.tiers
+    replicas = plan.deployment.parallel.dp
+    return commands(
+        Launch(
+            model=request.model.name if "catalogue" not in request.model.source else _repo(request),
+            parallel=plan.deployment.parallel,
+            kv_dtype=plan.deployment.dtype.name,
+            block_tokens=request.block_tokens,
+            max_model_len=plan.capacity.max_model_len,
+            utilization=request.utilization,
+            max_requests=max(1, math.floor(plan.speed.batch)),
+            host_bytes=int(tiers.host_bytes / replicas),
+            drive_bytes=int(tiers.drives * tiers.drive.capacity_bytes * 0.9 / replicas),
+            kv_bytes=plan.memory.kv,
+        )
+    )
+
+
+def _repo(request: Request) -> str:
+    return request.model.source.rsplit(" ", 1)[-1]
+
+
+def _assumptions(
+    request: Request, deployment: Deployment, capacity: Capacity | None
+) -> tuple[str, ...]:
+    efficiency = request.efficiency
+    notes = [
+        *request.model.notes,
+        *(() if capacity is None else capacity.assumptions),
+        f"model facts: {request.model.source}",
+        f"GPU facts: {request.gpu.source}",
+        f"kernels reach {efficiency.compute:.0%} of dense FLOP/s, {efficiency.memory:.0%} of "
+        f"memory bandwidth, {efficiency.link:.0%} of link rates (assumed, not measured here)",
+        f"{request.reserve_bytes / GIB:g} GiB a GPU are reserved for activations and graphs",
+        f"{request.occupancy:.0%} of the KV pool is used; running contexts hold "
+        f"{request.load.mean_context:,.0f} tokens on average",
+    ]
+    if request.kv_dtype is None:
+        notes.append(f"KV is kept as {deployment.dtype.name}, the checkpoint's own format")
+    if not request.stalls.miss_rate:
+        notes.append("no measured KV misses were given: beta_kv_miss is 0")
+    if request.load.requests_per_s is None:
+        notes.append("no request rate was given: the GPUs are assumed to be kept busy")
+    return tuple(notes)
