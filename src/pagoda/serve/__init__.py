@@ -1,0 +1,7 @@
+"""OpenAI-compatible HTTP over any engine that implements `pagoda.engine.api`."""
+
+from pagoda.serve.app import create_app
+from pagoda.serve.config import ServeConfig
+from pagoda.serve.server import Server, run_server
+
+__all__ = ["ServeConfig", "Server", "create_app", "run_server"]
