@@ -11,12 +11,13 @@ import os
 import secrets
 import struct
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pagoda.core.errors import CapacityError, FormatError
 from pagoda.seal.digest import digest
-from pagoda.seal.header import HEADER_BYTES
+from pagoda.seal.header import EMPTY, HEADER_BYTES
 from pagoda.tiers.drive.oserrors import typed_errors
 
 TIER = "drive"
@@ -28,6 +29,7 @@ STRIPE_BYTES = 4 << 20
 
 _SUPER = struct.Struct("<8sIIQQQQ16sQ")
 _SUPER_BODY_BYTES = PAGE_BYTES - 16
+_SCAN_SLOTS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,20 @@ def read_layout(path: Path) -> Layout:
             "delete it; its blocks are lost",
         )
     return layout
+
+
+def headers(fd: int, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
+    """(slot, header) of every place in the table that is not empty, in one sequential pass."""
+    for first in range(0, layout.slots, _SCAN_SLOTS):
+        count = min(_SCAN_SLOTS, layout.slots - first)
+        with typed_errors(TIER, str(path)):
+            piece = os.pread(fd, count * HEADER_BYTES, layout.header_at(first))
+        if len(piece) < count * HEADER_BYTES:
+            raise _format_error(path, "is cut short", "delete it; its blocks are lost")
+        for index in range(count):
+            header = piece[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
+            if header != EMPTY:
+                yield first + index, header
 
 
 def _check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pagoda.core.errors import CapacityError, TierFault
 from pagoda.machine.buffers import address, aligned_buffer
-from pagoda.seal.header import EMPTY, HEADER_BYTES
+from pagoda.seal.header import EMPTY
 from pagoda.tiers.drive import slab
 from pagoda.tiers.drive.lock import DirectoryLock
 from pagoda.tiers.drive.oserrors import typed_errors
@@ -24,7 +24,6 @@ from pagoda.tiers.port import Geometry
 
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 _RUN_BLOCKS = 512  # below IOV_MAX, which is 1024 on Linux
-_SCAN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +106,7 @@ class DriveTier:
             self._write_headers(slots, [EMPTY] * len(slots))
 
     def scan(self) -> Iterator[tuple[int, bytes]]:
-        end = self._layout.header_at(self._layout.slots)
-        offset = self._layout.table_offset
-        while offset < end:
-            with typed_errors(self.name, str(self.path)):
-                piece = os.pread(self._table_fd, min(_SCAN_BYTES, end - offset), offset)
-            if not piece:
-                raise TierFault(f"{self.path}: the header table ends early", tier=self.name)
-            first = (offset - self._layout.table_offset) // HEADER_BYTES
-            for index in range(len(piece) // HEADER_BYTES):
-                header = piece[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
-                if header != EMPTY:
-                    yield first + index, header
-            offset += len(piece)
+        return slab.headers(self._table_fd, self._layout, path=self.path)
 
     def close(self) -> None:
         for fd in {self._table_fd, self._payload_fd} - {-1}:
