@@ -239,7 +239,7 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
     settings = resolved.settings
     source: Source
     if url is None and resolved.origins["model.path"].rank is Rank.FLAG:
-        from pagoda.engine.llm import open_engine  # noqa: PLC0415 - brings torch
+        from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
 
         source = EngineSource(open_engine(settings), options=options)
     else:

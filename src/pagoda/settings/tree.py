@@ -59,7 +59,7 @@ class Model(Section):
     @property
     def served_name(self) -> str:
         """The name clients ask for."""
-        return self.name or Path(self.path).resolve().name
+        return self.name or Path(self.path).expanduser().resolve().name
 
 
 class Engine(Section):

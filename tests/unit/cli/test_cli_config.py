@@ -89,3 +89,12 @@ def test_flags_appear_in_help_by_section(pagoda: Any, monkeypatch: pytest.Monkey
     out = pagoda("config", "--help").out
     assert [key.flag for key in all_keys() if key.flag and key.flag not in out] == []
     assert "--server-api-key " not in out
+
+
+def test_an_empty_flag_overrides_too(pagoda: Any, tmp_path: Path) -> None:
+    """`--drive-path ""` takes back what a file says: no one gives a flag by accident."""
+    (tmp_path / "pagoda.toml").write_text('[drive]\npath = "/mnt/kv"\n')
+    rows = {
+        row["key"]: row for row in json.loads(pagoda("config", "--json", "--drive-path", "").out)
+    }
+    assert (rows["drive.path"]["text"], rows["drive.path"]["source"]) == ("", "--drive-path")

@@ -169,3 +169,30 @@ def test_a_reader_that_leaves_is_no_error(args: list[str]) -> None:
     process.stderr.close()
     assert complaint == b""
     assert process.wait() in {1, 141}
+
+
+UNFLUSHED = """
+import sys
+from types import SimpleNamespace
+from pagoda.cli import main
+
+def command() -> None:
+    sys.stdout.write("nobody reads this")
+
+sys.modules["pagoda.cli.config"] = SimpleNamespace(command=command)
+sys.argv = ["pagoda", "config"]
+main.run()
+"""
+
+
+def test_what_a_command_left_in_the_buffer_is_no_error_either() -> None:
+    """Output still buffered when the command ends must not fail at the interpreter's exit."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", UNFLUSHED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    complaint = process.stderr.read()
+    process.stderr.close()
+    assert (complaint, process.wait()) == (b"", 141)

@@ -1,0 +1,94 @@
+"""`pagoda serve`: settings reach the server and the engine, metrics are attached, it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pagoda.cli.serve import serve_config
+from pagoda.core.events import Evicted
+from pagoda.settings import Origin, Rank, Settings, mapping_layer, resolve
+
+
+def test_every_server_setting_reaches_the_server() -> None:
+    """Each key of [server], changed, changes what the server is given."""
+    changes: dict[str, object] = {
+        "host": "::1",
+        "port": 1,
+        "api_key": "hush",
+        "max_body": "1MiB",
+        "max_connections": 3,
+        "max_waiting": 5,
+        "shutdown_grace": "7s",
+    }
+    assert set(changes) == set(Settings().server.__class__.model_fields) - {"api_key_file"}
+    plain = serve_config(Settings())
+    for field, value in changes.items():
+        layer = mapping_layer({"server": {field: value}}, Origin(Rank.FILE, "x.toml"))
+        assert serve_config(resolve([layer]).settings) != plain, field
+
+
+def test_the_servers_defaults_are_the_settings_defaults() -> None:
+    """The documented defaults are those that a server without settings has."""
+    from pagoda.serve.config import ServeConfig
+
+    mapped, own = serve_config(Settings()), ServeConfig()
+    for name in ("host", "port", "api_key", "max_connections", "max_body_bytes", "max_waiting"):
+        assert getattr(mapped, name) == getattr(own, name), name
+    assert mapped.grace_s == own.grace_s
+
+
+def test_no_model_is_told_with_the_remedy(pagoda: Any) -> None:
+    """Without a model it is status 2, before anything heavy is imported."""
+    result = pagoda("serve")
+    assert result.status == 2
+    assert "no model is named" in result.err
+    assert "--model DIR" in result.err
+
+
+class Engine:
+    """As much of an engine as the command touches."""
+
+    def stats(self) -> dict[str, float]:
+        """One statistic."""
+        return {"running": 3.0}
+
+
+def test_engine_server_and_metrics_are_joined(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The engine gets settings and an observer; the server gets both and the registry that
+    shows events and statistics; readiness is one line of JSON."""
+    engine = Engine()
+    seen: dict[str, Any] = {}
+
+    def open_engine(settings: Settings, observer: Any) -> Engine:
+        seen["settings"] = settings
+        observer(Evicted(tier="drive", blocks=4))
+        return engine
+
+    def run_server(given: Engine, config: Any, *, registry: Any, on_ready: Any) -> None:
+        assert given is engine
+        evicted = registry.get_sample_value("pagoda_blocks_evicted_total", {"tier": "drive"})
+        seen["metrics"] = (evicted, registry.get_sample_value("pagoda_engine_running"))
+        on_ready("http://127.0.0.1:1234")
+
+    monkeypatch.setitem(
+        sys.modules,
+        "pagoda.serve.compose",
+        SimpleNamespace(open_engine=open_engine),  # type: ignore[arg-type]
+    )
+    monkeypatch.setattr("pagoda.serve.server.run_server", run_server)
+    monkeypatch.setattr("pagoda.watch.logs.configure", lambda *given, **named: None)
+    (tmp_path / "tiny").mkdir()
+    result = pagoda("serve", "--model", "tiny", "--drive-capacity", "8GiB", "--json")
+    assert result.status == 0, result.err
+    assert seen["settings"].drive.capacity == 8 << 30
+    assert seen["metrics"] == (4.0, 3.0)
+    ready = json.loads(result.out)
+    assert (ready["url"], ready["model"]) == ("http://127.0.0.1:1234", "tiny")
