@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
+from rich.console import Console
 
 from pagoda.cli.answers import Counts, EngineSource, Message, Options, ServerSource, Source
 from pagoda.cli.flags import takes_settings
@@ -241,7 +242,8 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
     if url is None and resolved.origins["model.path"].rank is Rank.FLAG:
         from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
 
-        source = EngineSource(open_engine(settings), options=options)
+        with Console(stderr=True).status("Loading the model"):
+            source = EngineSource(open_engine(settings), options=options)
     else:
         key = _api_key(api_key_file)
         if url is None:  # our own server: its settings tell the key

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from prometheus_client import CollectorRegistry
+from rich.console import Console
 
 from pagoda.cli.flags import takes_settings
 from pagoda.core.errors import SettingsError
@@ -40,7 +41,8 @@ def command(
     from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
     from pagoda.serve.server import run_server  # noqa: PLC0415
 
-    engine = open_engine(settings, metrics)
+    with Console(stderr=True).status("Loading the model"):
+        engine = open_engine(settings, metrics)
     metrics.watch_engine(engine.stats)
     name = settings.model.served_name
     run_server(

@@ -14,8 +14,11 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 _MASK = "********"
-# What logging itself puts on a record; everything else came with `extra=`.
-_OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# What logging itself puts on a record; everything else came with `extra=`. In color_message
+# uvicorn repeats its message with terminal colours.
+_OWN_FIELDS = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+)
 
 
 def configure(

@@ -79,6 +79,12 @@ def test_the_level_holds_and_a_second_call_replaces_the_first() -> None:
     assert "quiet" not in second.getvalue()
 
 
+def test_terminal_colours_of_uvicorn_are_left_out() -> None:
+    """Its second message, full of escapes, would only be noise."""
+    for formatter in (TextLines(), JsonLines()):
+        assert "[36m" not in formatter.format(record("up", color_message="\x1b[36mup"))
+
+
 def test_http_clients_do_not_log_urls() -> None:
     """httpx tells of each request at INFO, with its URL."""
     stream = io.StringIO()
