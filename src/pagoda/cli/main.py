@@ -48,6 +48,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
     Entry("bench", "pagoda.cli.bench", "Measure a server, the engine or the tiers."),
     Entry("model", "pagoda.cli.model", "Get the demonstration model."),
+    Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),
     Entry("topology", "pagoda.cli.topology", "Propose GPU groups from `nvidia-smi topo -m`."),
     Entry("config", "pagoda.cli.config", "Show each setting and where it came from."),
 )

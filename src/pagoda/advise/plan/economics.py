@@ -14,6 +14,8 @@ from pagoda.advise.plan.roofline import Deployment, prefill
 from pagoda.core.sizing import Parallel
 
 SECONDS_A_DAY = 86_400
+TAIL_TOKENS = 256
+"""New tokens that follow a prefix, where the load does not say."""
 DAYS_A_YEAR = 365.25
 
 
@@ -64,14 +66,14 @@ def restore_s(deployment: Deployment, tier: Tier, tokens: float) -> float:
     return tier.latency_s + max(medium, link)
 
 
-def recompute_s(deployment: Deployment, tokens: float) -> float:
-    """Return what computing a prefix of `tokens` adds to a prompt.
+def recompute_s(deployment: Deployment, tokens: float, tail: float = TAIL_TOKENS) -> float:
+    """Return what computing a prefix of `tokens` adds to a prompt with `tail` tokens after it.
 
-    The prompt's last token is computed either way, and with it the weights are read: a
-    short prefix costs nothing more until the matrix units are busy.
+    The tail is computed either way, and with it the weights are read: a short prefix adds
+    little until the matrix units are busy.
     """
-    whole = prefill(deployment, tokens + 1).total_s
-    return max(0.0, whole - prefill(deployment, 1, tokens).total_s)
+    whole = prefill(deployment, tokens + tail).total_s
+    return max(0.0, whole - prefill(deployment, tail, tokens).total_s)
 
 
 def break_even_tokens(deployment: Deployment, tier: Tier, longest: int) -> int | None:
@@ -107,7 +109,7 @@ def worth(deployment: Deployment, tier: Tier, load: Load, longest: int) -> TierW
         tokens=int(tier.capacity_bytes // max(stored_bytes_per_token(deployment), 1)),
         break_even_tokens=break_even_tokens(deployment, tier, longest),
         restore_s=restore,
-        recompute_s=recompute_s(deployment, prefix),
+        recompute_s=recompute_s(deployment, prefix, max(rest, TAIL_TOKENS)),
         ttft_s=restore + tail,
         # the part of a restore that no computing of the same request can hide
         overlap_needed=max(0.0, 1 - tail / restore) if restore else 0.0,
@@ -117,7 +119,8 @@ def worth(deployment: Deployment, tier: Tier, load: Load, longest: int) -> TierW
 def miss_rate_budget(loss: float, compute_s: float, miss_s: float) -> float:
     """Return the share of requests that may miss so that throughput falls by at most `loss`.
 
-    From throughput = compute / (1 + beta): beta may reach loss / (1 - loss), and
+    `compute_s` is the engine's time for a request, `miss_s` what a miss adds to it: a
+    restore that the engine waits for, or the prefix computed again. From throughput = compute / (1 + beta): beta may reach loss / (1 - loss), and
     beta = miss_rate * miss_s / compute_s.
     """
     if miss_s <= 0:
@@ -144,9 +147,19 @@ class Drive:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DriveNeeds:
-    """How many drives a load needs, by each reason, and how long they last."""
+class DriveUse:
+    """What a load asks of drives: bytes at rest, bytes a second read, bytes a day written."""
 
+    held_bytes: float
+    read_bytes_per_s: float
+    write_bytes_a_day: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriveNeeds:
+    """How many drives a load needs, by each reason, and how long `owned` ones last."""
+
+    owned: int
     write_bytes_a_day: float
     by_capacity: int
     by_read: int
@@ -166,18 +179,15 @@ def write_bytes_a_day(deployment: Deployment, load: Load, requests_per_s: float)
     return requests_per_s * new * stored_bytes_per_token(deployment) * SECONDS_A_DAY
 
 
-def drive_needs(
-    drive: Drive, written: float, *, held_bytes: float, read_bytes_per_s: float, years: float
-) -> DriveNeeds:
-    """Return the drives for `held_bytes` at rest, a read rate, daily writes and a life."""
-    wear = written * drive.write_amplification
-    endurance = math.ceil(wear * DAYS_A_YEAR * years / drive.rated_bytes) if wear else 0
-    counts = {
-        "by_capacity": math.ceil(held_bytes / drive.capacity_bytes),
-        "by_read": math.ceil(read_bytes_per_s / drive.read),
-        "by_write": math.ceil(written / SECONDS_A_DAY / drive.write),
-        "by_endurance": endurance,
-    }
-    drives = max(1, *counts.values())
-    life = drives * drive.rated_bytes / (wear * DAYS_A_YEAR) if wear else math.inf
-    return DriveNeeds(write_bytes_a_day=written, life_years=life, **counts)
+def drive_needs(drive: Drive, use: DriveUse, owned: int, years: float = 5.0) -> DriveNeeds:
+    """Return the drives that `use` needs to last `years`, and the life of `owned` ones."""
+    wear = use.write_bytes_a_day * drive.write_amplification * DAYS_A_YEAR
+    return DriveNeeds(
+        owned=owned,
+        write_bytes_a_day=use.write_bytes_a_day,
+        by_capacity=math.ceil(use.held_bytes / drive.capacity_bytes),
+        by_read=math.ceil(use.read_bytes_per_s / drive.read),
+        by_write=math.ceil(use.write_bytes_a_day / SECONDS_A_DAY / drive.write),
+        by_endurance=math.ceil(wear * years / drive.rated_bytes),
+        life_years=owned * drive.rated_bytes / wear if wear else math.inf,
+    )

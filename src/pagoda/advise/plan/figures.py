@@ -136,7 +136,7 @@ def throughput_figures(found: Throughput, load: Load) -> list[Figure]:
         ),
         _figure("alpha_comm", found.alpha_comm, "", "all-reduce time / compute time"),
         _figure(
-            "beta_kv_miss", found.beta_kv_miss, "", "stall time / compute time (measured misses)"
+            "beta_kv_miss", found.beta_kv_miss, "", "measured misses: rate * wait / compute time"
         ),
         _figure(
             "throughput",
@@ -165,7 +165,7 @@ def tier_figures(worths: list[TierWorth]) -> list[Figure]:
                 f"{name}_recompute",
                 found.recompute_s * 1e3,
                 "ms",
-                "prefill(prefix + 1) - prefill(1 after the prefix)",
+                "prefill(prefix + tail) - prefill(tail after the prefix)",
             ),
         ]
         if found.break_even_tokens is not None:
@@ -193,19 +193,19 @@ def drive_figures(needs: DriveNeeds) -> list[Figure]:
             "write_volume",
             needs.write_bytes_a_day / 1e12,
             "TB/day",
-            "requests/s * (new input + output) * stored bytes a token * 86,400",
+            "requests/s * (new input + output) * stored bytes a token * share * 86,400",
         ),
         _figure(
-            "drives",
+            "drives_needed",
             needs.drives,
             "drives",
-            f"largest of capacity {needs.by_capacity}, reads {needs.by_read}, "
+            f"largest of space {needs.by_capacity}, reads {needs.by_read}, "
             f"writes {needs.by_write}, endurance {needs.by_endurance}",
         ),
         _figure(
             "drive_life",
             needs.life_years,
             "years",
-            "drives * rated bytes / (writes a day * write amplification * 365.25)",
+            f"{needs.owned} drives * rated bytes / (writes a day * amplification * 365.25)",
         ),
     ]

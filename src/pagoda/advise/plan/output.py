@@ -25,7 +25,7 @@ def capacity_json(capacity: Capacity) -> dict[str, Any]:
     }
 
 
-_NOTHING = {
+_NOTHING: dict[str, Any] = {
     "bytes_per_token_per_rank": 0,
     "tokens": 0,
     "blocks": 0,

@@ -13,12 +13,15 @@ from pagoda.advise.plan.choice import (
     choose_topology,
 )
 from pagoda.advise.plan.economics import (
+    TAIL_TOKENS,
     Drive,
     DriveNeeds,
+    DriveUse,
     Tier,
     TierWorth,
     drive_needs,
     miss_rate_budget,
+    recompute_s,
     stored_context_bytes,
     worth,
     write_bytes_a_day,
@@ -45,18 +48,23 @@ from pagoda.core.sizing import Budget, Capacity, Parallel, kv_dtype, sglang_capa
 _HOST_LATENCY_S = 50e-6
 _DRIVE_LATENCY_S = 200e-6
 _REMOTE_LATENCY_S = 1e-3
-_DRIVE_LIFE_YEARS = 5.0
 _LOSS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiers:
-    """What lies below the device: pinned host memory of a host, drives, a remote store."""
+    """What lies below the device: pinned host memory, drives, a remote store.
+
+    `write_share` is the part of new KV that is written to drives (1: all of it), kept for
+    `retain_hours`.
+    """
 
     host_bytes: float = 0.0
     drives: int = 0
     drive: Drive = field(default_factory=Drive)
     drive_pcie: tuple[int, int] = (4, 4)
+    write_share: float = 1.0
+    retain_hours: float = 1.0
     remote_bytes: float = 0.0
     network_gbit: float = 0.0
 
@@ -163,7 +171,9 @@ def make_plan(request: Request) -> Plan:
         compute_ttft_s=prefill(deployment, request.load.input_tokens).total_s,
         device_ttft_s=_device_ttft(deployment, request.load),
         drives=drives,
-        miss_budgets={} if speed is None else _miss_budgets(request.load, speed, worths),
+        miss_budgets={}
+        if speed is None
+        else _miss_budgets(deployment, speed, request.load, worths),
         engine=_engine(deployment, request, memory, capacity),
         commands={},
         figures=(),
@@ -287,23 +297,28 @@ def _drives(deployment: Deployment, request: Request, speed: Throughput) -> Driv
         return None
     rate = min(load.requests_per_s or speed.requests_per_s, speed.requests_per_s)
     restored = stored_context_bytes(deployment, load.input_tokens * load.shared_prefix)
-    return drive_needs(
-        tiers.drive,
-        write_bytes_a_day(deployment, load, rate),
-        held_bytes=tiers.drives * tiers.drive.capacity_bytes,
+    written = write_bytes_a_day(deployment, load, rate) * tiers.write_share
+    use = DriveUse(
+        held_bytes=written * tiers.retain_hours / 24,
         read_bytes_per_s=rate * restored,
-        years=_DRIVE_LIFE_YEARS,
+        write_bytes_a_day=written,
     )
+    return drive_needs(tiers.drive, use, tiers.drives)
 
 
-def _miss_budgets(load: Load, speed: Throughput, worths: list[TierWorth]) -> dict[str, float]:
-    """Return, by tier, the share of requests that may wait for it at a loss of 5 %.
+def _miss_budgets(
+    deployment: Deployment, speed: Throughput, load: Load, worths: list[TierWorth]
+) -> dict[str, float]:
+    """Return the share of requests that may miss at a loss of 5 % of throughput.
 
-    A waiting request holds back only its own place in the batch.
+    By tier, for restores that hold up the engine; "recompute" for prefixes computed again.
     """
-    compute_s = load.output_tokens / (speed.compute_per_gpu * speed.gpus)
-    stall = {found.tier.name: found.restore_s / speed.batch for found in worths}
-    return {name: miss_rate_budget(_LOSS, compute_s, wait) for name, wait in stall.items()}
+    parallel = deployment.parallel
+    compute_s = load.output_tokens / (speed.compute_per_gpu * parallel.tp * parallel.pp)
+    prefix = load.input_tokens * load.shared_prefix or load.input_tokens
+    again = recompute_s(deployment, prefix, max(load.new_input, TAIL_TOKENS)) / parallel.pp
+    costs = {found.tier.name: found.restore_s for found in worths} | {"recompute": again}
+    return {name: miss_rate_budget(_LOSS, compute_s, cost) for name, cost in costs.items()}
 
 
 def _engine(

@@ -21,7 +21,10 @@ Allocator = Callable[[KvShape, KvDtype, Parallel, Budget], Capacity]
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Measured KV misses: the share of requests that wait, and for how long each."""
+    """Measured KV misses: the share of requests that miss, and how long each holds up the engine.
+
+    Time that other requests of the batch use is no stall: measure what the engine loses.
+    """
 
     miss_rate: float = 0.0
     miss_s: float = 0.0
@@ -67,8 +70,7 @@ def throughput(
     share = load.output_tokens / batch
     compute_s = first.compute_s / pp + step.compute_s * share
     comm_s = first.comm_s / pp + step.comm_s * share
-    # stalls hold back one request; the others of its batch go on
-    stall_s = stalls.request_s / batch
+    stall_s = stalls.request_s
     replica_gpus = parallel.tp * parallel.pp
     compute = load.output_tokens / compute_s / replica_gpus
     alpha, beta = comm_s / compute_s, stall_s / compute_s
