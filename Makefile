@@ -34,7 +34,8 @@ check: $(VENV)/.dev docs  ## lint, format, types, import contracts, documentatio
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: $(VENV)/.dev  ## rewrite the sources as `make check` wants them
+format: $(VENV)/.dev  ## rewrite sources and generated pages as `make check` wants them
+	@$(PY) -m pagoda.cli.docs docs/reference
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

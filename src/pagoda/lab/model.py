@@ -17,16 +17,14 @@ from pagoda.lab.model_build import build
 from pagoda.lab.model_files import is_ready
 from pagoda.lab.progress import Tell, silent, terminal
 from pagoda.lab.recipe import SMOLLM2
+from pagoda.settings.tree import user_directory
 
 __all__ = ["demo_model", "demo_model_path", "is_ready"]
 
 
 def models_root() -> Path:
     """The directory that holds converted models: pagoda/models in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a relative or empty path is ignored.
-    base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-    return base / "pagoda" / "models"
+    return user_directory("XDG_CACHE_HOME", ".cache", os.environ) / "pagoda" / "models"
 
 
 def demo_model_path() -> Path:
