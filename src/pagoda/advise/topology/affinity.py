@@ -7,12 +7,12 @@ NUMA cell into the processors' place. Short rows are therefore read against the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pagoda.advise.topology.matrix import Affinity
 from pagoda.advise.topology.rows import Row
 
-__all__ = ["affinities"]
+__all__ = ["affinities", "unreadable"]
 
 _LIST = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*")
 
@@ -29,6 +29,19 @@ def affinities(rows: Sequence[Row], columns: int) -> dict[int, Affinity]:
         row.gpu: near if (near := whole[row.gpu]) is not None else _short(row.rest, known, wanted)
         for row in rows
     }
+
+
+def unreadable(rows: Sequence[Row], near: Mapping[int, Affinity], columns: int) -> list[str]:
+    """A sentence for each row whose affinity cells hold something, yet tell nothing."""
+    if columns == 0:
+        return (
+            ["the column line has no affinity titles"] if any(r.rest.strip() for r in rows) else []
+        )
+    return [
+        f"the affinity cells of GPU{row.gpu} are unreadable"
+        for row in rows
+        if near[row.gpu] == Affinity() and set(row.rest.split()) != {"N/A"}
+    ]
 
 
 def _whole(rest: str, wanted: int) -> Affinity | None:

@@ -21,7 +21,7 @@ _QUOTE = re.compile(r"^[ ]{0,3}>{1,3} ?")
 
 
 def plain_lines(text: str) -> list[str]:
-    """Split text into lines without colour codes, bars, quote marks and trailing blanks."""
+    """Split text into lines without colour codes, bars and quote marks."""
     shown = text[:INPUT_LIMIT_BYTES].replace("\r\n", "\n").replace("\r", "\n")
     # Tabs stay: an empty cell can only be seen between two of them.
     return [_plain(line) for line in shown.split("\n")]
@@ -29,7 +29,7 @@ def plain_lines(text: str) -> list[str]:
 
 def _plain(line: str) -> str:
     bare = _COLOUR.sub("", line[:_LINE_LIMIT])
-    return _QUOTE.sub("", bare.translate(_BARS)).rstrip("\n ")
+    return _QUOTE.sub("", bare.translate(_BARS))
 
 
 def was_cut(text: str) -> bool:

@@ -97,15 +97,14 @@ def _adapters(matrix: Matrix, group: Sequence[int]) -> list[Setting]:
     return found
 
 
-def binding(matrix: Matrix, group: Sequence[int]) -> list[str]:
-    """How to bind each rank's processors and memory, one command prefix for each distinct place."""
-    places = [
-        (matrix.affinity[gpu].numa, matrix.affinity[gpu].cpus)
-        for gpu in group
-        if gpu in matrix.affinity
-    ]
-    known = list(dict.fromkeys(place for place in places if any(place)))
-    return [_bind(numa, cpus) for numa, cpus in known]
+def binding(matrix: Matrix, group: Sequence[int]) -> list[tuple[list[int], str]]:
+    """How to bind ranks to processors and memory: GPUs of one place with their command prefix."""
+    places: dict[tuple[str | None, str | None], list[int]] = {}
+    for gpu in sorted(group):
+        near = matrix.affinity.get(gpu)
+        if near is not None and near.place is not None:
+            places.setdefault((near.numa, near.cpus), []).append(gpu)
+    return [(gpus, _bind(numa, cpus)) for (numa, cpus), gpus in places.items()]
 
 
 def _bind(numa: str | None, cpus: str | None) -> str:

@@ -11,13 +11,21 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pagoda.advise.topology.affinity import affinities
+from pagoda.advise.topology.affinity import affinities, unreadable
 from pagoda.advise.topology.clean import plain_lines, was_cut
 from pagoda.advise.topology.foreign import Foreign, nvlink_status, recognise
 from pagoda.advise.topology.links import SELF, Link
 from pagoda.advise.topology.matrix import Matrix, Pair, pair_of
 from pagoda.advise.topology.names import gpu_names
-from pagoda.advise.topology.rows import Header, Row, header_of, join_header, join_rows, rows_of
+from pagoda.advise.topology.rows import (
+    Header,
+    Row,
+    header_of,
+    join_header,
+    join_rows,
+    rows_of,
+    without_prefix,
+)
 
 __all__ = ["GPU_LIMIT", "parse"]
 
@@ -34,7 +42,7 @@ def parse(text: str) -> Matrix | Foreign:
     foreign = recognise(lines)
     if foreign is not None:
         return foreign
-    lines = join_header(lines)
+    lines = join_header(without_prefix(lines))
     header = header_of(lines)
     rows = rows_of(join_rows(lines, None if header is None else header.links))
     if not rows:
@@ -72,11 +80,14 @@ def _matrix(
     if header is None:
         damage.append("the column line is missing: columns were counted from the rows")
     shown = [row for row in unique if row.gpu not in short]
+    columns = 0 if header is None else header.affinity_columns
+    near = affinities(shown, columns)
+    damage += [] if header is None else unreadable(shown, near, columns)
     return Matrix(
         gpus=gpus,
         links=links,
         conflicts=conflicts,
-        affinity=affinities(shown, 0 if header is None else header.affinity_columns),
+        affinity=near,
         nics=_nics(lines, header, gpus, trusted),
         names=gpu_names(lines),
         damage=tuple(damage),

@@ -7,12 +7,13 @@ Cells are read by vocabulary, not by white space, so fused cells (`NODENODE`, `N
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pagoda.advise.topology.links import SELF, Link, parse_link
 
-__all__ = ["Header", "Row", "header_of", "join_header", "join_rows", "rows_of"]
+__all__ = ["Header", "Row", "header_of", "join_header", "join_rows", "rows_of", "without_prefix"]
 
 _LINKS = r"PIX|PXB|PHB|NODE|SYS|SOC|NV\d|X(?![a-z])"
 _WORD = re.compile(r"PIX|PXB|PHB|NODE|SYS|SOC|NV(\d{1,8})|X(?![a-z])")
@@ -22,8 +23,12 @@ _LABEL = re.compile(rf"^(?P<before>[^\n]{{0,80}}?)\bGPU(?P<gpu>\d{{1,4}})[ \t]*(
 _OTHER_LABEL = re.compile(rf"^[ \t]{{0,16}}(?:NIC\d+|[a-z]\w*\d)[ \t]+(?:{_LINKS})")
 _COLUMN = re.compile(r"(?:GPU|NIC)\d{1,4}")
 _FRAGMENT = re.compile(r"^[A-Z0-9,\-/ \t]+$")
-_HEADER_TAIL = re.compile(r"(?:CPU|NUMA|Affini|ty\b|nity\b|inity\b|ffinity\b|GPU NUMA ID)")
-_AFFINITY_TAIL = re.compile(r"^[ \t]*(?:[0-9,\-]+|N/A)(?:[ \t]+(?:[0-9,\-]+|N/A)){0,2}$")
+# What a broken column line may go on with: names, titles, and the halves of either.
+_HEADER_WORD = re.compile(
+    r"(?:(?:GPU|NIC)\d*|\d{1,4}|CPU|NUMA|[Aa]?f{0,2}ini\w{0,4}|[ni]{0,3}ty|ID)+"
+)
+_HEADER_MARK = re.compile(r"GPU|NIC|NUMA|ini|ty\b")
+_AFFINITY_TAIL = re.compile(r"^[ \t]*(?:[0-9,\-]+|N?/?A)(?:[ \t]+(?:[0-9,\-]+|N/A)){0,2}[ \t]*$")
 _DIGITS = re.compile(r"[0-9,\-]*")
 # A wider bundle than any product has: the digits of a processor list are fused to it.
 _WIDTH_LIMIT = 36
@@ -58,6 +63,18 @@ class Header:
     def links(self) -> int:
         """How many link cells a whole row has."""
         return len(self.gpus) + len(self.adapters)
+
+
+def without_prefix(lines: Sequence[str]) -> list[str]:
+    """Take a log's prefix (time, rank, pod) off every line that has the one of the rows."""
+    hits = (_LABEL.match(line) for line in lines)
+    befores = Counter(re.sub(r"\d+", "0", hit["before"]) for hit in hits if hit is not None)
+    common = max(befores, key=lambda before: befores[before], default="")
+    if not common.strip() or _COLUMN.search(common):
+        return list(lines)
+    # Digits differ from line to line; all else must be equal.
+    prefix = re.compile(r"\d+".join(re.escape(part) for part in common.split("0")))
+    return [line[hit.end() :] if (hit := prefix.match(line)) else line for line in lines]
 
 
 def rows_of(lines: Sequence[str]) -> list[Row]:
@@ -152,7 +169,9 @@ def _continues_header(above: str, line: str) -> bool:
         return False
     if _OTHER_LABEL.match(line):
         return False
-    return _HEADER_TAIL.match(bare) is not None or _COLUMN.match(bare) is not None
+    return _HEADER_MARK.search(bare) is not None and all(
+        _HEADER_WORD.fullmatch(word) for word in bare.split()
+    )
 
 
 def join_rows(lines: Sequence[str], links: int | None) -> list[str]:
@@ -174,6 +193,7 @@ def _glue(above: Row, line: str, links: int | None) -> str | None:
     if _LABEL.match(line) or _OTHER_LABEL.match(line) or not line.strip():
         return None
     whole = links is not None and len(above.cells) >= links
-    if not above.rest.strip() and _AFFINITY_TAIL.match(line):
-        return " "
-    return "" if not whole and links is not None and _FRAGMENT.match(line) else None
+    if links is not None and not whole:
+        return "" if _FRAGMENT.match(line) else None
+    # A hard wrap keeps the blanks; with none left, the cells were parted at them.
+    return ("" if above.rest.strip() else " ") if _AFFINITY_TAIL.match(line) else None

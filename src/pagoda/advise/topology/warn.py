@@ -49,7 +49,8 @@ def _lost(matrix: Matrix) -> Iterator[str]:
     for gpu in lost_gpus(matrix):
         yield (
             f"GPU{gpu} has no NVLink while the others have: look at "
-            f"`nvidia-smi nvlink -s -i {gpu}` and the fabric manager's log, reset or replace it before using it in a group"
+            f"`nvidia-smi nvlink -s -i {gpu}` and the fabric manager's log, reset or replace it "
+            "before using it in a group"
         )
 
 
