@@ -50,6 +50,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("model", "pagoda.cli.model", "Get the demonstration model."),
     Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),
     Entry("topology", "pagoda.cli.topology", "Propose GPU groups from `nvidia-smi topo -m`."),
+    Entry("doctor", "pagoda.cli.doctor", "Say what went wrong, from logs."),
     Entry("config", "pagoda.cli.config", "Show each setting and where it came from."),
 )
 

@@ -1,0 +1,280 @@
+"""The examination: bytes of logs in, facts out, in one pass and bounded memory.
+
+Files may come in any chunks and interleaved. A line that no needle hits is never decoded,
+apart from a sample that tells times, nodes and ranks. A needle that hits everywhere is
+thinned out: the hits left stand for those dropped, so that a log of nothing but one
+warning costs no more than any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .facts import Facts, FileSpan
+from .model import Event, Line, Sign
+from .normalise import MAX_LINE_CHARS, normalise
+from .scan import NeedleScan
+
+__all__ = ["CHUNK_BYTES", "Examination"]
+
+CHUNK_BYTES = 1 << 20
+_FULL_HITS = 2000
+_THIN_HITS = 24
+_SAMPLED_LINES = 400
+_MAX_EVIDENCE_CHARS = 300
+_ESCAPES = re.compile(rb"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]")
+_WRAP_BYTES = range(40, 251)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file being read: the line that is not complete yet, and the count so far."""
+
+    span: FileSpan
+    carry: bytes = b""
+    clock: str = ""
+    sampled: int = 0
+    wrap_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """A place to look at: its line's number, the text around it, the needles, its weight."""
+
+    line: int
+    raw: bytes
+    needles: tuple[int, ...]
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The lines of a chunk: where each ends, and what number it has in its file."""
+
+    chunk: bytes
+    ends: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    def text(self, at: int) -> str:
+        """A line, cut to what a pattern may see."""
+        return self.around(at, 0, 0).decode("utf-8", "replace")
+
+    def around(self, at: int, first: int, last: int) -> bytes:
+        """A line's bytes, or, of a very long one, those around the positions first to last."""
+        start = int(self.ends[at - 1]) + 1 if at else 0
+        end = int(self.ends[at])
+        if end - start > MAX_LINE_CHARS:
+            start = max(start, first - 512)
+            end = min(end, max(start, last) + MAX_LINE_CHARS)
+        return self.chunk[start:end]
+
+    def bare(self, at: int) -> bool:
+        """Whether a line is not empty and starts without any prefix: it may continue another."""
+        line = normalise(self.text(at))
+        return bool(line.message) and line.message == line.text and not line.text[0].isspace()
+
+    def full(self, width: int) -> list[int]:
+        """The lines of exactly that width, the last line left out."""
+        lengths = np.diff(self.ends, prepend=-1) - 1
+        return [int(at) for at in np.flatnonzero(lengths[:-1] == width)]
+
+    def wrap_width(self) -> int:
+        """The width at which a terminal or an editor broke the lines; 0 when none did.
+
+        Equal lengths alone prove nothing (repeated lines have them): what follows a full
+        line must mostly be bare text, in a log whose other lines do carry prefixes.
+        """
+        widest = int((np.diff(self.ends, prepend=-1) - 1).max(initial=0))
+        if widest not in _WRAP_BYTES:
+            return 0
+        full = self.full(widest)[:200]
+        if len(full) < max(2, len(self.ends) // 20):
+            return 0
+        bare = sum(self.bare(at + 1) for at in full)
+        prefixed = full[0] == 0 or any(not self.bare(at) for at in full[:50])
+        return widest if bare >= 0.6 * len(full) and prefixed else 0
+
+    def unwrapped(self, width: int) -> _Lines:
+        """The lines with those joined that were broken at `width`, under the first one's number."""
+        broken = np.zeros(len(self.ends), dtype=bool)
+        broken[[at for at in self.full(width) if self.bare(at + 1)]] = True
+        keep = np.ones(len(self.chunk), dtype=bool)
+        keep[self.ends[broken]] = False
+        joined = np.frombuffer(self.chunk, dtype=np.uint8)[keep].tobytes()
+        starts = np.concatenate(([True], ~broken[:-1]))
+        ends = np.flatnonzero(np.frombuffer(joined, dtype=np.uint8) == 10)
+        return _Lines(joined, ends, self.numbers[starts])
+
+
+class Examination:
+    """Collects the facts that rules judge."""
+
+    def __init__(self, signs: Iterable[Sign]) -> None:
+        self.facts = Facts()
+        self._files: dict[str, _Open] = {}
+        signs = tuple(signs)
+        self._scan = NeedleScan(needle for sign in signs for needle in sign.needles)
+        self._needles = self._scan.needles
+        place = {needle: index for index, needle in enumerate(self._needles)}
+        self._signs: list[list[tuple[Sign, re.Pattern[str]]]] = [[] for _ in self._needles]
+        for sign in signs:
+            pattern = re.compile(sign.pattern, re.IGNORECASE)
+            for needle in sign.needles:
+                self._signs[place[needle]].append((sign, pattern))
+        self._spent = np.zeros(self._scan.codes, dtype=np.int64)
+
+    def feed(self, name: str, data: bytes) -> None:
+        """Take in the next bytes of a file."""
+        state = self._file(name)
+        for start in range(0, len(data), CHUNK_BYTES):
+            block = state.carry + data[start : start + CHUNK_BYTES]
+            end = block.rfind(b"\n") + 1
+            if end == 0 and len(block) >= CHUNK_BYTES:
+                end = len(block)  # a line without an end must not grow without bound
+            state.carry = block[end:]
+            if end:
+                self._chunk(state, block[:end])
+
+    def close(self, name: str) -> None:
+        """End a file: its last line may lack a newline."""
+        state = self._file(name)
+        if state.carry:
+            last, state.carry = state.carry + b"\n", b""
+            self._chunk(state, last)
+
+    def _file(self, name: str) -> _Open:
+        if name not in self._files:
+            span = FileSpan(name)
+            self._files[name] = _Open(span)
+            self.facts.files[name] = span
+        return self._files[name]
+
+    def _chunk(self, state: _Open, chunk: bytes) -> None:
+        """Read whole lines."""
+        if b"\x1b" in chunk:
+            chunk = _ESCAPES.sub(b"", chunk)
+        if b"\r\n" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n")
+        if not chunk.endswith(b"\n"):
+            chunk += b"\n"
+        ends = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == 10)
+        lines = _Lines(chunk, ends, state.span.lines + 1 + np.arange(len(ends)))
+        if state.span.lines == 0:
+            state.wrap_bytes = lines.wrap_width()
+        state.span.lines += len(ends)
+        if state.wrap_bytes:
+            lines = lines.unwrapped(state.wrap_bytes)
+        self._sample(state, lines)
+        for hit in self._hits(lines):
+            self._look(state, hit)
+
+    def _sample(self, state: _Open, lines: _Lines) -> None:
+        """Learn times, nodes and ranks from the first lines and from both ends of each chunk."""
+        count = len(lines.ends)
+        picks = list(range(min(max(2, _SAMPLED_LINES - state.sampled), count)))
+        picks += [at for at in (count - 2, count - 1) if at >= len(picks)]
+        state.sampled += len(picks)
+        for at in picks:
+            line = normalise(lines.text(at))
+            self._place(state, line)
+
+    def _place(self, state: _Open, line: Line) -> float | None:
+        """Note a line's node, rank and time; the time is None when on another clock."""
+        facts = self.facts
+        facts.prefixed += line.text != line.message
+        facts.remote |= line.remote
+        if line.node and len(facts.nodes) < 512:
+            facts.nodes.add(line.node)
+        if line.rank is not None and len(facts.ranks) < 4096:
+            facts.ranks.add(line.rank)
+        if line.time_s is None:
+            return None
+        state.clock = state.clock or line.clock
+        if line.clock != state.clock:
+            return None
+        state.span.saw(line.time_s)
+        return line.time_s
+
+    def _hits(self, lines: _Lines) -> Iterator[_Hit]:
+        """The places that needles point at, one a line (a very long line may give several)."""
+        where, codes = self._scan.hits(lines.chunk)
+        where, codes, weights = self._thin(where, codes)
+        of_line = np.searchsorted(lines.ends, where)
+        inside = of_line < len(lines.ends)
+        places = zip(
+            of_line[inside].tolist(), where[inside].tolist(), codes[inside].tolist(), strict=True
+        )
+        for (line, _), group in groupby(places, key=lambda at: (at[0], at[1] // MAX_LINE_CHARS)):
+            found = list(group)
+            yield _Hit(
+                line=int(lines.numbers[line]),
+                raw=lines.around(line, found[0][1], found[-1][1]),
+                needles=tuple(
+                    needle
+                    for code in dict.fromkeys(code for _, _, code in found)
+                    for needle in self._scan.needles_of(code)
+                ),
+                weight=min(weights.get(code, 1) for _, _, code in found),
+            )
+
+    def _thin(
+        self, where: NDArray[np.int64], codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[int, int]]:
+        """Drop hits of windows that have hit too often; the rest stand for them by weight."""
+        counts = np.bincount(codes, minlength=len(self._spent))
+        allowed = np.maximum(_FULL_HITS - self._spent, _THIN_HITS)
+        keep = np.ones(len(where), dtype=bool)
+        weights: dict[int, int] = {}
+        for code in np.flatnonzero(counts > allowed).tolist():
+            places = np.flatnonzero(codes == code)
+            step = -(-len(places) // int(allowed[code]))
+            keep[places] = False
+            keep[places[::step]] = True
+            weights[code] = step
+        self._spent += np.minimum(counts, allowed)
+        return where[keep], codes[keep], weights
+
+    def _look(self, state: _Open, hit: _Hit) -> None:
+        """Decide which signs a line shows, and record them."""
+        text = hit.raw.decode("utf-8", "replace")
+        matched = self._matches(text, hit.needles)
+        if not matched:
+            return
+        line = normalise(text)
+        harmless = any(sign.role == "noise" for sign, _ in matched)
+        for sign, match in matched:
+            if (sign.levels and line.level not in sign.levels) or (
+                harmless and sign.role == "symptom"
+            ):
+                continue
+            self.facts.add(
+                Event(
+                    sign=sign.id,
+                    file=state.span.name,
+                    line=hit.line,
+                    text=line.text.strip()[:_MAX_EVIDENCE_CHARS],
+                    rank=line.rank,
+                    node=line.node,
+                    time_s=line.time_s if line.clock == (state.clock or line.clock) else None,
+                    weight=hit.weight * line.weight,
+                    values={key: value[:80] for key, value in match.groupdict().items() if value},
+                )
+            )
+
+    def _matches(self, text: str, needles: tuple[int, ...]) -> list[tuple[Sign, re.Match[str]]]:
+        """The signs whose needle and pattern are both in the text."""
+        lowered = text.lower()
+        matched: dict[str, tuple[Sign, re.Match[str]]] = {}
+        for needle in needles:
+            if self._needles[needle] not in lowered:
+                continue
+            for sign, pattern in self._signs[needle]:
+                if sign.id not in matched and (match := pattern.search(text)):
+                    matched[sign.id] = (sign, match)
+        return list(matched.values())

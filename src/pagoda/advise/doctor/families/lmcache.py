@@ -1,0 +1,270 @@
+"""LMCache: pools that fill, entries that vanish between lookup and load, hashes, remotes."""
+
+from __future__ import annotations
+
+from ..facts import Facts
+from ..model import Cause, Check, Family, Sign
+
+
+def _fatal_follows(facts: Facts) -> Check | None:
+    """Skipped stores are harmless until the engine ends as well."""
+    return Check() if facts.has("engine_dead") else None
+
+
+SIGNS = (
+    Sign("lmcache_named", ("lmcache",), r"lmcache", role="context"),
+    Sign(
+        "lmcache_pool_full",
+        (
+            "because no memory is available",
+            "failed to allocate memory for tensor",
+            "no memory is available",
+            "failed to allocate memory during",
+            "failed to allocate memory object",
+            "no eviction candidates",
+            "cannot evict",
+            "failed to evict",
+        ),
+        r"[Ff]ailed to allocate memory (?:for tensor|object|during)|because no memory is available"
+        r"|[Nn]o eviction candidates|(?:cannot|failed to) evict",
+    ),
+    Sign(
+        "lmcache_store_skipped",
+        (
+            "will not be stored",
+            "failed to allocate memory for the kv cache",
+            "skipping store",
+            "skip storing",
+            "not be stored",
+        ),
+        r"KV cache will not be stored|[Ff]ailed to allocate memory for the KV cache"
+        r"|[Ss]kip(?:ping)? stor(?:e|ing)",
+        role="symptom",
+        title="a store was skipped because its staging memory was full: harmless by itself",
+        collect="the cache's pool sizes and the bandwidth of its disk tier",
+    ),
+    Sign(
+        "lmcache_object_gone",
+        (
+            "memory_obj",
+            "can't be retrieved",
+            "cannot be retrieved",
+            "failed to retrieve",
+            "retrieved tokens is less",
+            "less than the expected number",
+            "keyerror: cacheenginekey",
+            "failed to get memory",
+        ),
+        r"memory_obj(?:ect)?s?\b.{0,40}(?:is not None|is None|NoneType)"
+        r"|in the storage, but it can'?t be retrieved"
+        r"|number of retrieved tokens is less than|KeyError: .{0,20}CacheEngineKey"
+        r"|NoneType.{0,60}memory_obj",
+    ),
+    Sign(
+        "lookup_ranks_differ",
+        ("lookup results", "lookup result", "differ across", "hit tokens across"),
+        r"[Ll]ookup results?.{0,80}(?:differ|inconsistent|not (?:the )?same|mismatch)",
+    ),
+    Sign(
+        "hash_seed",
+        ("pythonhashseed", "builtin hash"),
+        r"PYTHONHASHSEED.{0,40}(?:not set|unset|is not|must)|without PYTHONHASHSEED"
+        r"|[Bb]uiltin hash without",
+    ),
+    Sign(
+        "remote_lost",
+        (
+            "remote connection failed",
+            "failed to initialize/re-establish",
+            "no adapter found",
+            "failed to connect to remote",
+            "remote backend",
+            "connection to remote",
+            "redis.exceptions",
+            "lost connection to",
+            "remote server",
+        ),
+        r"[Rr]emote connection failed|[Ff]ailed to initialize/re-establish remote"
+        r"|No adapter found for URL"
+        r"|redis\.exceptions\.(?:ConnectionError|BusyLoading)"
+        r"|[Ff]ailed to connect to (?:the )?(?:remote|lmcache|redis)"
+        r"|(?:[Ll]ost|[Cc]losed).{0,20}connection to (?:the )?(?:remote|lmcache|redis|cache)",
+    ),
+    Sign(
+        "remote_slow",
+        (
+            "redis.exceptions.timeout",
+            "remote get",
+            "get timed out",
+            "prefetch timed out",
+            "timeout when getting",
+            "blocking timeout",
+            "blocking_timeout",
+            "remote timeout",
+            "timed out after",
+            "retrieve timed out",
+            "timed out waiting for",
+        ),
+        r"redis\.exceptions\.TimeoutError|(?:[Rr]emote|[Pp]refetch|[Rr]etrieve|[Ll]ookup"
+        r"|batched_get|kv ?cache server"
+        r"|cache server).{0,80}(?:timed out|timeout)|[Tt]imeout when getting",
+    ),
+    Sign(
+        "lmcache_disk",
+        ("local_disk", "local disk backend", "localdisk", "disk backend"),
+        r"local_?\s?disk",
+        role="context",
+    ),
+    Sign("lmcache_need_negative", ("need to load: -",), r"need to load: -\d", role="noise"),
+    Sign(
+        "lmcache_hits",
+        ("lmcache hit tokens", "retrieved "),
+        r"hit tokens: \d|Retrieved \d",
+        role="context",
+    ),
+)
+
+CAUSES = (
+    Cause(
+        id="cache_pool_exhausted",
+        kind="lmcache",
+        sentence="The cache's host pool is full and nothing in it can be "
+        "evicted (entries pinned or "
+        "leaked): caching stops while serving goes on.",
+        remedy="Enlarge the pool (max_local_cpu_size); upgrade LMCache; lower the number of "
+        "requests "
+        "that hold entries at once.",
+        will_not_help=(
+            ("more GPU memory", "the pool lies in host memory"),
+            ("a restart without a change", "the pool fills again under the same load"),
+        ),
+        collect=(
+            "pool size and chunk size",
+            "LMCache's version",
+            "the number of requests in flight",
+        ),
+        confidence=0.8,
+        reference="LMCache/LMCache#745",
+        depth=44,
+        any=("lmcache_pool_full",),
+    ),
+    Cause(
+        id="cache_staging_exhausted",
+        kind="lmcache",
+        sentence="The memory in front of the disk tier is exhausted: stores "
+        "come faster than the disk "
+        "takes them. Skipped stores alone are harmless; here the engine ended on its load path.",
+        remedy="Enlarge the staging memory, use a faster drive, or admit fewer blocks; upgrade "
+        "LMCache.",
+        will_not_help=(
+            ("more GPU memory", "the staging memory is the host's"),
+            ("a larger disk", "bandwidth is missing, not space"),
+        ),
+        collect=(
+            "iostat -x 1 of the drive",
+            "staging size",
+            "the trace under the engine's fatal error",
+        ),
+        confidence=0.65,
+        reference="LMCache/LMCache#969",
+        depth=43,
+        any=("lmcache_store_skipped",),
+        check=_fatal_follows,
+    ),
+    Cause(
+        id="cache_stores_skipped",
+        kind="lmcache",
+        sentence="The cache skips stores because its memory is full: serving "
+        "goes on, hits are lost.",
+        remedy="Enlarge the pool or the staging memory, or admit fewer blocks.",
+        will_not_help=(("a restart", "the pool fills again"),),
+        collect=("pool sizes", "hit rate over time"),
+        confidence=0.6,
+        reference="LMCache/LMCache#969",
+        depth=14,
+        any=("lmcache_store_skipped",),
+        check=lambda facts: None if _fatal_follows(facts) else Check(),
+    ),
+    Cause(
+        id="cache_entry_gone",
+        kind="lmcache",
+        sentence="The cache's load path found nothing where its lookup had "
+        "promised an entry: lookup "
+        "and load are not one step. The first request works, an identical one later fails.",
+        remedy="Upgrade LMCache; until then enlarge the pool so that entries are not evicted "
+        "between "
+        "lookup and load, or switch the remote tier off.",
+        will_not_help=(
+            ("more GPU memory", "the entry is gone from the cache, not from the GPU"),
+            ("a retry of the same request", "the hit is what fails"),
+        ),
+        collect=(
+            "both requests' log lines (cold and warm)",
+            "LMCache and engine versions",
+            "evictions between lookup and load",
+        ),
+        confidence=0.8,
+        reference="LMCache/LMCache#2238",
+        depth=47,
+        any=("lmcache_object_gone", "lookup_ranks_differ"),
+        explains=("cache_stores_skipped",),
+    ),
+    Cause(
+        id="hash_seed_differs",
+        kind="hash_seed",
+        sentence="Keys are made with Python's own hash and no fixed PYTHONHASHSEED: every process "
+        "names the same tokens differently, so nothing is ever shared.",
+        remedy="Set the same PYTHONHASHSEED for every process on every node "
+        "before start (or a hash "
+        "algorithm that does not depend on it), then flush the remote tier.",
+        will_not_help=(
+            ("a larger or faster remote tier", "the names never match"),
+            ("more warm-up", "each process warms names of its own"),
+        ),
+        collect=(
+            "env | grep PYTHONHASHSEED in every worker",
+            "the hash algorithm printed at start",
+        ),
+        confidence=0.85,
+        reference="LMCache/LMCache#2581",
+        depth=12,
+        any=("hash_seed",),
+    ),
+    Cause(
+        id="remote_cache_lost",
+        kind="kv_remote_timeout",
+        sentence="The connection to the remote cache is lost: every lookup is a miss plus a delay. "
+        "Answers stay right but slow: degraded, not failed.",
+        remedy="Check the server and its address; correct the URL's scheme; set short time-outs so "
+        "that a dead remote costs little.",
+        will_not_help=(
+            ("a larger local pool alone", "each lookup still waits for the dead remote"),
+            ("restarting the engine", "the remote is as unreachable as before"),
+        ),
+        collect=(
+            "the server's log and memory",
+            "nc -vz HOST PORT from the worker",
+            "the remote URL",
+        ),
+        confidence=0.8,
+        reference="LMCache/LMCache#1938",
+        depth=39,
+        any=("remote_lost",),
+    ),
+    Cause(
+        id="remote_cache_slow",
+        kind="kv_remote_timeout",
+        sentence="The remote cache does not answer in time.",
+        remedy="Measure the link and the server; send fewer or larger objects; recompute when a "
+        "load "
+        "would be slower than prefill.",
+        will_not_help=(("longer time-outs", "each request then waits longer for less"),),
+        collect=("the remote's latency and CPU", "object size and bandwidth of the link"),
+        confidence=0.65,
+        reference="LMCache/LMCache#5047",
+        depth=38,
+        any=("remote_slow",),
+    ),
+)
+
+FAMILY = Family("lmcache", "LMCache", SIGNS, CAUSES)
