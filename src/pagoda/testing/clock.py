@@ -1,0 +1,22 @@
+"""A clock that moves when it is told to."""
+
+from __future__ import annotations
+
+
+class FakeClock:
+    """Monotonic seconds under the test's control; call it to read it."""
+
+    def __init__(self, start_s: float = 1000.0) -> None:
+        self._now_s = start_s
+
+    def __call__(self) -> float:
+        return self._now_s
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        assert seconds >= 0, "a monotonic clock does not go back"
+        self._now_s += seconds
+
+    def wall_ms(self) -> int:
+        """The same instant as milliseconds since some epoch."""
+        return int(self._now_s * 1000)

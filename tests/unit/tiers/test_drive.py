@@ -1,0 +1,241 @@
+"""The drive's own promises: locks, format, capacity, alignment, errors."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pagoda.core.errors import (
+    CapacityError,
+    DirectoryLocked,
+    FormatError,
+    TierFault,
+    TierFull,
+    TierReadOnly,
+)
+from pagoda.seal.digest import digest
+from pagoda.testing.conformance import header_of, payload_of, put
+from pagoda.tiers.drive import DriveConfig, DriveTier, slab
+from pagoda.tiers.drive.oserrors import typed_errors
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DriveConfig:
+    """A small drive."""
+    return DriveConfig(
+        directory=tmp_path / "kv", capacity_bytes=5 << 20, slot_bytes=8192, free_floor_bytes=0
+    )
+
+
+def slab_of(config: DriveConfig) -> Path:
+    """The slab's file."""
+    return config.directory / slab.SLAB_NAME
+
+
+def make(config: DriveConfig) -> Path:
+    """Create a slab and close it."""
+    DriveTier(config).close()
+    return slab_of(config)
+
+
+def rewrite_super(path: Path, offset: int, value: bytes) -> None:
+    """Change a superblock and give it a right digest again."""
+    data = bytearray(path.read_bytes()[:4096])
+    data[offset : offset + len(value)] = value
+    data[4080:] = digest(bytes(data[:4080]))
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+def test_files_are_private(config: DriveConfig) -> None:
+    """KV reveals prompts: only the owner reads the slab."""
+    path = make(config)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(config.directory.stat().st_mode) == 0o700
+
+
+def test_the_capacity_is_a_hard_limit(config: DriveConfig) -> None:
+    """The slab, header table and all, is never larger than asked, and is allocated at once."""
+    path = make(config)
+    assert config.capacity_bytes - 8192 - 4096 <= path.stat().st_size <= config.capacity_bytes
+    assert path.stat().st_blocks * 512 >= path.stat().st_size
+
+
+def test_the_free_space_floor_is_kept(config: DriveConfig) -> None:
+    """A slab that would leave too little is refused, and leaves nothing behind."""
+    greedy = replace(config, free_floor_bytes=1 << 60)
+    with pytest.raises(CapacityError, match="does not fit") as caught:
+        DriveTier(greedy)
+    assert caught.value.asked_bytes > caught.value.limit_bytes == 0
+    assert not slab_of(config).exists()
+    assert list(config.directory.glob("*.new")) == []
+
+
+def test_a_capacity_below_one_block_is_refused(config: DriveConfig) -> None:
+    """The message names the setting and both sizes."""
+    with pytest.raises(CapacityError, match=r"drive\.capacity of 4096 .* 8192"):
+        DriveTier(replace(config, capacity_bytes=4096))
+
+
+def test_two_engines_cannot_share_a_directory(config: DriveConfig) -> None:
+    """The second gets an error that names the first."""
+    first = DriveTier(config)
+    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()}"):
+        DriveTier(config)
+    first.close()
+    DriveTier(config).close()
+
+
+def test_a_killed_owner_does_not_block_its_directory(config: DriveConfig) -> None:
+    """A lock dies with its process, although the file still names the dead owner."""
+    program = (
+        "import sys, time; from pathlib import Path;"
+        "from pagoda.tiers.drive import DriveConfig, DriveTier;"
+        "DriveTier(DriveConfig(directory=Path(sys.argv[1]), capacity_bytes=5 << 20,"
+        " slot_bytes=8192, free_floor_bytes=0)); print('open', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(config.directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "open\n"
+    with pytest.raises(DirectoryLocked, match=f"process {child.pid}"):
+        DriveTier(config)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert json.loads((config.directory / "lock").read_text())["pid"] == child.pid
+    DriveTier(config).close()
+
+
+def test_a_foreign_file_is_refused_and_kept(config: DriveConfig) -> None:
+    """A file that is no slab is not written to."""
+    config.directory.mkdir()
+    slab_of(config).write_bytes(b"precious" * 1000)
+    with pytest.raises(FormatError, match="not a Pagoda slab"):
+        DriveTier(config)
+    assert slab_of(config).read_bytes() == b"precious" * 1000
+
+
+def test_a_newer_version_is_refused_and_kept(config: DriveConfig) -> None:
+    """A slab of a later format is not misread, and not written to."""
+    path = make(config)
+    rewrite_super(path, 8, b"\x02\0\0\0")
+    before = path.read_bytes()
+    with pytest.raises(FormatError, match="version 2"):
+        DriveTier(config)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("offset", [12, 16, 24, 32, 40, 48, 100, 4090])
+def test_a_damaged_superblock_is_refused(config: DriveConfig, offset: int) -> None:
+    """A flipped bit in any field of the first page is noticed."""
+    path = make(config)
+    data = bytearray(path.read_bytes()[:4096])
+    data[offset] ^= 4
+    with path.open("r+b") as file:
+        file.write(data)
+    with pytest.raises(FormatError, match="damaged superblock"):
+        DriveTier(config)
+
+
+def test_a_slab_cut_short_is_refused(config: DriveConfig) -> None:
+    """A file that lost its end is not read past it."""
+    path = make(config)
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(FormatError, match="cut short"):
+        DriveTier(config)
+
+
+@pytest.mark.parametrize("change", [{"capacity_bytes": 6 << 20}, {"slot_bytes": 4096}])
+def test_other_sizes_than_the_slab_has_are_refused(
+    config: DriveConfig, change: dict[str, int]
+) -> None:
+    """Changed settings neither shrink nor reuse a slab silently."""
+    make(config)
+    with pytest.raises(CapacityError, match="these settings ask") as caught:
+        DriveTier(replace(config, **change))
+    assert "drive.capacity" in caught.value.remedy
+
+
+def test_a_failed_opening_gives_the_lock_back(config: DriveConfig) -> None:
+    """After an error the directory is free for a corrected try."""
+    make(config)
+    with pytest.raises(CapacityError):
+        DriveTier(replace(config, capacity_bytes=6 << 20))
+    DriveTier(config).close()
+
+
+def test_an_interrupted_creation_is_started_anew(config: DriveConfig) -> None:
+    """A half-made slab has a temporary name and is replaced."""
+    config.directory.mkdir()
+    (config.directory / "slab.pagoda.new").write_bytes(b"half")
+    DriveTier(config).close()
+    assert list(config.directory.glob("*.new")) == []
+
+
+def test_aligned_buffers_are_not_copied(config: DriveConfig) -> None:
+    """Page-aligned whole pages go straight through; others are counted as bounced."""
+    tier = DriveTier(config)
+    put(tier, [0, 1, 2], [1, 2, 3])
+    assert tier.bounced == 0
+    odd = memoryview(bytearray(8192 + 8))[3:8195]
+    tier.read([0], [odd])
+    assert tier.bounced == (1 if tier.direct else 0)
+    assert odd == payload_of(tier, 1)
+    tier.close()
+
+
+def test_reads_past_the_end_are_short(config: DriveConfig) -> None:
+    """A slab that is cut while open gives fewer bytes, not an exception."""
+    tier = DriveTier(config)
+    last = tier.geometry.slots - 1
+    put(tier, [last], [1])
+    os.truncate(slab_of(config), slab_of(config).stat().st_size - 8192 + 4096)
+    buffer = payload_of(tier, 9)
+    assert tier.read([last], [buffer]) == [4096]
+    tier.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, TierFull),
+        (errno.EDQUOT, TierFull),
+        (errno.EROFS, TierReadOnly),
+        (errno.EACCES, TierReadOnly),
+        (errno.EIO, TierFault),
+        (errno.EBADF, TierFault),
+    ],
+)
+def test_every_os_error_has_its_kind(number: int, kind: type[Exception]) -> None:
+    """The system's error numbers map into the error tree, with the file named."""
+    with pytest.raises(kind, match="/some/slab"), typed_errors("drive", "/some/slab"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_scan_is_one_sequential_pass_over_the_table(config: DriveConfig) -> None:
+    """A rebuild reads headers and no payload."""
+    tier = DriveTier(config)
+    put(tier, list(range(tier.geometry.slots)), list(range(tier.geometry.slots)))
+    found = dict(tier.scan())
+    assert found == {n: header_of(n) for n in range(tier.geometry.slots)}
+    tier.close()
+    payloads = slab.read_layout(slab_of(config)).payload_offset
+    with slab_of(config).open("r+b") as file:  # whatever the payloads hold
+        file.seek(payloads)
+        file.write(b"\xff" * (tier.geometry.slots * 8192))
+    again = DriveTier(config)
+    assert dict(again.scan()) == found
+    again.close()

@@ -1,0 +1,171 @@
+"""The seal wrapper: a hit is byte-equal, and whatever else happens is an outcome and zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pagoda.core.errors import TierFault, TierFull, TierTimeout
+from pagoda.core.events import Reason
+from pagoda.core.identity import ROOT, Key, NamespaceId
+from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.seal.header import Seal
+from pagoda.testing.conformance import buffer_for, payload_of
+from pagoda.testing.faults import Faults, FaultyTier
+from pagoda.tiers.host import HostTier
+from pagoda.tiers.sealed import Order, SealedTier
+
+SIZE = 8192
+
+
+def key(number: int) -> Key:
+    """A key for tests."""
+    return Key(number.to_bytes(32, "big"))
+
+
+def seal_for(number: int, generation: int = 0) -> Seal:
+    """A seal to store a whole slot under."""
+    return Seal(
+        namespace=NamespaceId(bytes(32)),
+        key=key(number),
+        parent=ROOT,
+        depth=0,
+        tokens=16,
+        generation=generation,
+        raw_bytes=SIZE,
+        stored_bytes=SIZE,
+        payload_digest=bytes(16),
+        created_ms=1,
+    )
+
+
+@pytest.fixture
+def faulty() -> FaultyTier:
+    """A host tier of 8 slots that can be broken."""
+    return FaultyTier(HostTier(slots=8, slot_bytes=SIZE))
+
+
+@pytest.fixture
+def sealed(faulty: FaultyTier) -> SealedTier:
+    """The same, sealed, with blocks 0 to 3 in slots 0 to 3."""
+    tier = SealedTier(faulty)
+    tier.store(
+        [0, 1, 2, 3],
+        [seal_for(n) for n in range(4)],
+        [payload_of(faulty, n) for n in range(4)],
+    )
+    return tier
+
+
+def load(
+    tier: SealedTier, slots: list[int], *, generation: int = 0
+) -> tuple[list[Outcome], list[memoryview]]:
+    """Read blocks that should be in the slots of their number, into dirty buffers."""
+    buffers = [buffer_for(tier.tier) for _ in slots]
+    for buffer in buffers:
+        buffer[:] = b"\xee" * len(buffer)
+    outcomes = tier.load([Order(slot, generation, key(slot)) for slot in slots], buffers)
+    return outcomes, buffers
+
+
+def test_sound_blocks_are_hits(sealed: SealedTier) -> None:
+    """Verified bytes arrive as they were stored."""
+    outcomes, buffers = load(sealed, [3, 0, 1])
+    assert outcomes == [Hit("host")] * 3
+    assert [bytes(b) for b in buffers] == [bytes(payload_of(sealed.tier, n)) for n in (3, 0, 1)]
+
+
+BREAK: dict[str, tuple[Callable[[Faults], None], Outcome]] = {
+    "flipped bit": (
+        lambda f: f.flip_on_read.add(1),
+        Corrupt("host", Reason.CORRUPT),
+    ),
+    "short read": (
+        lambda f: f.short_read.update({1: SIZE - 1}),
+        Corrupt("host", Reason.TRUNCATED),
+    ),
+    "empty read": (
+        lambda f: f.short_read.update({1: 0}),
+        Corrupt("host", Reason.TRUNCATED),
+    ),
+    "input/output error": (
+        lambda f: f.read_error.update({1: TierFault("bad sector", tier="host")}),
+        Unavailable("host", Reason.IO_ERROR),
+    ),
+    "time-out": (
+        lambda f: f.read_error.update({1: TierTimeout("stuck", tier="host", deadline_s=1)}),
+        Unavailable("host", Reason.TIMEOUT),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BREAK)
+def test_one_bad_block_costs_one_block(sealed: SealedTier, faulty: FaultyTier, kind: str) -> None:
+    """Its outcome says what happened, its buffer is zeroed, its neighbours are hits."""
+    damage, expected = BREAK[kind]
+    damage(faulty.faults)
+    outcomes, buffers = load(sealed, [0, 1, 2])
+    assert outcomes == [Hit("host"), expected, Hit("host")]
+    assert bytes(buffers[1]) == bytes(SIZE)
+    assert bytes(buffers[2]) == bytes(payload_of(faulty, 2))
+
+
+def test_a_lost_write_is_noticed(sealed: SealedTier, faulty: FaultyTier) -> None:
+    """The old payload under the new seal is refused: a write that was acknowledged and lost."""
+    faulty.faults.lose_write.add(2)
+    sealed.store([2], [seal_for(2, generation=1)], [payload_of(faulty, 77)])
+    outcomes, _ = load(sealed, [2], generation=1)
+    assert outcomes == [Corrupt("host", Reason.CORRUPT)]
+
+
+def test_a_misdirected_write_is_noticed_in_both_places(
+    sealed: SealedTier, faulty: FaultyTier
+) -> None:
+    """The slot that was hit and the slot that was meant both refuse."""
+    faulty.faults.misdirect_write[2] = 3
+    sealed.store([2], [seal_for(2, generation=1)], [payload_of(faulty, 77)])
+    assert load(sealed, [2], generation=1)[0] == [Corrupt("host", Reason.CORRUPT)]
+    assert load(sealed, [3])[0] == [Corrupt("host", Reason.CORRUPT)]
+
+
+def test_another_generation_is_stale(sealed: SealedTier) -> None:
+    """A reader from before a slot's reuse gets nothing, and no bytes either."""
+    outcomes, buffers = load(sealed, [1], generation=1)
+    assert outcomes == [Miss(Reason.STALE)]
+    assert bytes(buffers[0]) == bytes(SIZE)
+
+
+def test_another_key_is_refused(sealed: SealedTier) -> None:
+    """The incident: an index that leads to another block's slot."""
+    buffer = buffer_for(sealed.tier)
+    outcomes = sealed.load([Order(1, 0, key(2))], [buffer])
+    assert outcomes == [Miss(Reason.STALE)]
+    assert bytes(buffer) == bytes(SIZE)
+
+
+@pytest.mark.parametrize("fault", ["write_error", "commit_error"])
+def test_a_failed_store_leaves_nothing_to_find(
+    sealed: SealedTier, faulty: FaultyTier, fault: str
+) -> None:
+    """A write that failed is invisible (peers have served such blocks as hits later)."""
+    setattr(faulty.faults, fault, TierFull("no space", tier="host"))
+    with pytest.raises(TierFull):
+        sealed.store([2], [seal_for(9)], [payload_of(faulty, 9)])
+    faulty.faults.clear()
+    assert sealed.seal_of(2) is None
+    assert 2 not in dict(faulty.scan())
+    buffer = buffer_for(faulty)
+    assert sealed.load([Order(2, 0, key(9))], [buffer]) == [Miss(Reason.STALE)]
+
+
+def test_a_scan_reports_sound_and_damaged_headers(faulty: FaultyTier) -> None:
+    """Damaged headers are listed apart and are not loaded from."""
+    SealedTier(faulty).store([0, 1], [seal_for(0), seal_for(1)], [payload_of(faulty, 0)] * 2)
+    faulty.inner.commit([1], [b"\x01" * 256])
+    again = SealedTier(faulty)
+    sound, damaged = again.scan()
+    assert [slot for slot, _ in sound] == [0]
+    assert damaged == [1]
+    assert load(again, [0])[0] == [Hit("host")]
+    assert load(again, [1])[0] == [Miss(Reason.STALE)]
