@@ -127,10 +127,8 @@ class Level:
             self._writing.failed(now_s)
             self._observer(Degraded(tier=self.name, reason=reason, detail=error.message))
 
-    def withdraw(self) -> list[int]:
-        """Unpublish every block that nobody holds; the slots stay leased until their headers
-        are erased, so that no new block can be erased in their place."""
-        slots = [slot for _, slot in self.state.published() if not self.state.leased(slot)]
+    def withdraw(self, slots: Sequence[int]) -> None:
+        """Unpublish blocks whose headers are about to be erased. The slots are leased until
+        then, so that no new block can be erased in their place."""
         self.state.lease(slots)
         self.residency.retire(slots)
-        return slots

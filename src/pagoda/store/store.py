@@ -83,6 +83,7 @@ class Store:
             self._levels,
             runtime=runtime,
             submit=self._submit_write,
+            withdraw=self._withdraw,
             limits=QueueLimits(
                 size_bytes=self._config.queue_bytes, wait_s=self._config.write_deadline_s
             ),
@@ -108,7 +109,8 @@ class Store:
         """Read blocks into page-aligned caller-owned buffers, one a key; returns at once.
 
         The caller keeps the buffers alive and untouched until the restore is `drained`, and
-        calls `poll` meanwhile. Buffers of blocks that are not hits are zeroed.
+        calls `poll` meanwhile. Buffers of blocks that a tier held but did not deliver are
+        zeroed; those of absent blocks are left as they were.
         """
         restore = Restore(keys, into, deadline_s=self._clock() + self._config.restore_deadline_s)
         readable = self._readable()
@@ -133,16 +135,17 @@ class Store:
                 release(block)
 
     def clear(self) -> int:
-        """Drop every block that nobody holds, from all levels and their media.
+        """Drop every block from all levels and their media; returns how many.
 
-        They cannot be found once this returns; their headers are erased in the background.
+        None of them can be found once this returns, and what is still being written will not
+        be found either. Headers are erased in the background.
         """
+        self._writer.cancel()
         dropped = 0
         for index, level in enumerate(self._levels):
-            slots = level.withdraw()
+            slots = [slot for _, slot in level.state.published()]
             dropped += len(slots)
-            if slots:
-                self._erase(index, slots)
+            self._withdraw(index, slots)
         return dropped
 
     # Progress.
@@ -188,7 +191,7 @@ class Store:
         """Flush within `flush_s`, then close the tiers. False when I/O is stuck: the tiers are
         left open then, and threads may still touch the callers' buffers."""
         drained = self.flush(flush_s)
-        self._writer.drop_queued()
+        self._writer.cancel()
         self._executor.close()
         for level in self._levels if drained else []:
             try:
@@ -245,6 +248,8 @@ class Store:
         started_s = self._clock()
         if started_s >= load.restore.deadline_s:  # it waited too long: spare the drive
             load.outcomes = [Unavailable(sealed.name, Reason.TIMEOUT) for _ in orders]
+            for buffer in into:
+                buffer[:] = bytes(len(buffer))
         else:
             load.started = True
             load.outcomes = sealed.load(orders, into)
@@ -296,7 +301,13 @@ class Store:
         self._observer(Refused(tier=level.name, blocks=blocks, reason=Reason.TIMEOUT))
         level.read_late(load.fetch.slots if load.started else (), self._clock())
 
+    def _withdraw(self, index: int, slots: list[int]) -> None:
+        if slots:
+            self._levels[index].withdraw(slots)
+            self._erase(index, slots)
+
     def _erase(self, index: int, slots: list[int]) -> None:
+        """Erase the headers of slots that are leased for it."""
         self._erasing += 1
         erase = _Erase(index, slots)
         sealed = self._levels[index].sealed

@@ -77,6 +77,7 @@ class Write:
     items: list[Pending]
     slots: list[int]
     staging: memoryview | None
+    epoch: int
     error: TierError | None = None
     lost: list[bool] = field(default_factory=list)  # the source could not be verified
     seconds: float = 0.0
@@ -91,10 +92,13 @@ class Writer:
         *,
         runtime: Runtime,
         submit: Callable[[Callable[[], Write]], None],
+        withdraw: Callable[[int, list[int]], None],
         limits: QueueLimits,
     ) -> None:
         self._levels = levels
         self._submit = submit
+        self._withdraw = withdraw
+        self._epoch = 0  # raised by `cancel`
         self._clock = runtime.clock
         self._wall_ms = runtime.wall_ms
         self._observer = runtime.observer
@@ -145,8 +149,9 @@ class Writer:
             while queue and queue[0].until_s <= now_s:
                 self._give_up(index, queue.popleft(), Reason.TIMEOUT)
 
-    def drop_queued(self) -> None:
-        """Forget what has not been started."""
+    def cancel(self) -> None:
+        """Forget what is queued; what is in flight will not be published."""
+        self._epoch += 1
         for index in range(len(self._levels)):
             self._skip_all(index, Reason.CLOSED)
 
@@ -176,7 +181,7 @@ class Writer:
             item.block.seal(generation=level.state.generation(slot), created_ms=self._wall_ms())
             for item, slot in zip(items, slots, strict=True)
         ]
-        write = Write(index, items, slots, self._staging[index])
+        write = Write(index, items, slots, self._staging[index], self._epoch)
         orders = self._source_orders(index, items)
         self._flying[index] += 1
         self._submit(lambda: self._carry_out(write, seals, orders))
@@ -227,6 +232,8 @@ class Writer:
             )
         )
         level.state.abandon(lost + [slot for slot in slots if slot not in set(published)])
+        if write.epoch != self._epoch:
+            self._withdraw(write.level, published)
         self._hand_on(write, set(published))
 
     def _hand_on(self, write: Write, published: set[int]) -> None:
@@ -237,7 +244,7 @@ class Writer:
             item.release()
             if slot not in published:
                 continue
-            if write.level + 1 < len(self._levels):
+            if write.epoch == self._epoch and write.level + 1 < len(self._levels):
                 release = partial(level.state.release, [slot])
                 self._enqueue(write.level + 1, Pending(item.block, release, self._due_s(), slot))
             else:

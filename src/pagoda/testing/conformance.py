@@ -1,9 +1,9 @@
 """What every tier must do. A third party's tier runs it in five lines:
 
-    class TestMyTier(TierConformance):
-        @pytest.fixture
-        def tier(self):
-            yield MyTier(slots=8, slot_bytes=4096)
+class TestMyTier(TierConformance):
+    @pytest.fixture
+    def tier(self):
+        yield MyTier(slots=8, slot_bytes=4096)
 """
 
 from __future__ import annotations

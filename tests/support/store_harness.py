@@ -1,0 +1,135 @@
+"""A store over breakable memory tiers, stepped by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from pagoda.core.events import Event
+from pagoda.core.identity import ROOT, Key, NamespaceId, chain
+from pagoda.core.outcome import Outcome
+from pagoda.machine.buffers import aligned_buffer
+from pagoda.store.executor import Runtime
+from pagoda.store.restore import Restore
+from pagoda.store.store import Store, StoreConfig
+from pagoda.store.writer import Block
+from pagoda.testing.clock import FakeClock
+from pagoda.testing.executor import SteppedExecutor
+from pagoda.testing.faults import FaultyTier
+from pagoda.tiers.host import HostTier
+from pagoda.tiers.sealed import SealedTier
+
+SIZE = 4096
+NAMESPACE = NamespaceId(bytes(range(32)))
+
+
+class Named(HostTier):
+    """A memory tier under another name."""
+
+    def __init__(self, name: str, slots: int) -> None:
+        super().__init__(slots=slots, slot_bytes=SIZE)
+        self.name = name
+
+
+class Harness:
+    """Upper and lower tier, a clock, an executor, and every event that was told."""
+
+    def __init__(
+        self, *, upper: int = 16, lower: int = 32, seed: int = 0, queue_bytes: int = 1 << 30
+    ) -> None:
+        self.clock = FakeClock()
+        self.executor = SteppedExecutor(random.Random(seed))
+        self.events: list[Event] = []
+        self.upper = FaultyTier(Named("upper", upper))
+        self.lower = FaultyTier(Named("lower", lower))
+        self.queue_bytes = queue_bytes
+        self.released: Counter[Key] = Counter()
+        self.open()
+
+    def open(self) -> None:
+        """A store over the tiers as they are now (a restart when called again)."""
+        tiers = [SealedTier(tier) for tier in (self.upper, self.lower) if tier.geometry.slots]
+        self.store = Store(
+            tiers,
+            runtime=Runtime(
+                executor=self.executor,
+                clock=self.clock,
+                wall_ms=self.clock.wall_ms,
+                observer=self.events.append,
+            ),
+            config=StoreConfig(
+                restore_deadline_s=2.0, write_deadline_s=30.0, queue_bytes=self.queue_bytes
+            ),
+        )
+        self.store.rebuild()
+
+    def save(self, keys: Sequence[Key]) -> None:
+        """Queue a chain's blocks, each with the bytes that its key should have."""
+        self.store.save(
+            [
+                Block(
+                    namespace=NAMESPACE,
+                    key=key,
+                    parent=keys[i - 1] if i else ROOT,
+                    depth=i,
+                    tokens=16,
+                    payload=truth(key),
+                )
+                for i, key in enumerate(keys)
+            ],
+            lambda block: self.released.update([block.key]),
+        )
+
+    def settle(self) -> None:
+        """Run I/O until nothing moves any more."""
+        self.store.poll()
+        while self.executor.step():
+            self.store.poll()
+        self.store.poll()
+
+    def save_all(self, keys: Sequence[Key]) -> None:
+        """Store a chain in every tier."""
+        self.save(keys)
+        self.settle()
+
+    def read(self, keys: Sequence[Key]) -> tuple[list[Outcome], list[memoryview]]:
+        """Restore and wait for it."""
+        restore, buffers = self.start(keys)
+        self.settle()
+        return restore.outcomes, buffers
+
+    def start(self, keys: Sequence[Key]) -> tuple[Restore, list[memoryview]]:
+        """Begin a restore into dirty buffers."""
+        buffers = [dirty() for _ in keys]
+        return self.store.restore(keys, buffers), buffers
+
+    def told(self, kind: type) -> list[Event]:
+        """Events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def slot(self, tier: str, key: Key) -> int:
+        """Where a tier holds a key."""
+        level = next(level for level in self.store.levels() if level.name == tier)
+        slot = level.state.slot_of(key)
+        assert slot is not None, f"{tier} does not hold the key"
+        return slot
+
+
+def keys_of(count: int, *, salt: int = 0) -> list[Key]:
+    """The keys of a prefix of `count` blocks."""
+    return chain(NAMESPACE, [salt] * 16 * count, block_tokens=16)
+
+
+def truth(key: Key) -> memoryview:
+    """The bytes that belong to a key."""
+    buffer = memoryview(aligned_buffer(SIZE))[:SIZE]
+    buffer[:] = key * (SIZE // 32)
+    return buffer
+
+
+def dirty() -> memoryview:
+    """A buffer with somebody else's bytes."""
+    buffer = memoryview(aligned_buffer(SIZE))[:SIZE]
+    buffer[:] = b"\xdd" * SIZE
+    return buffer
