@@ -5,6 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=$1
 extras=$2
+export PIP_DISABLE_PIP_VERSION_CHECK=1
 need_gb=6
 cuda_gb=10
 
@@ -64,6 +65,7 @@ install_pagoda() {
     quiet=--quiet
     [ ! -t 1 ] || quiet= # a person watches: let pip draw its progress
     "$venv/bin/python" scripts/pins.py >"$pins"
+    rm -f src/pagoda/_native.*.so # kernels of older sources must not outlive a failed build
     # The build's own requirement goes first, so that no second, unpinned copy is fetched for it.
     # shellcheck disable=SC2086  # PIP_ARGS is a list of words, and quiet may be none
     "$venv/bin/python" -m pip install --quiet ${PIP_ARGS:-} -c "$pins" setuptools
