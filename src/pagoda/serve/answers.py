@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 
@@ -138,15 +138,19 @@ class EventStream(Response):
     async def _run(self, receive: Receive, send: Send) -> None:
         async with aclosing(self._answer.job.updates(receive)) as batches:
             async for batch in batches:
-                chunk = b"".join(self._events(batch))
-                if chunk:
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = bytearray()
+                try:
+                    self._add_events(chunk, batch)
+                finally:  # what came before a failure is still sent
+                    if chunk:
+                        body = bytes(chunk)
+                        await send({"type": "http.response.body", "body": body, "more_body": True})
 
-    def _events(self, batch: list[Indexed]) -> Iterator[bytes]:
+    def _add_events(self, chunk: bytearray, batch: list[Indexed]) -> None:
         for index, update in batch:
             self._answer.see(index, update)
             if update.text or update.logprobs or update.finish:
-                yield self._chunk([self._delta(index, update)])
+                chunk += self._chunk([self._delta(index, update)])
 
     def _delta(self, index: int, update: Update) -> Json:
         first = index not in self._named
