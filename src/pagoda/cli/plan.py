@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from pagoda.advise.plan import Plan, Request, make_plan
 from pagoda.advise.plan.catalogue import find_gpu, find_model, gpus, models
+from pagoda.advise.plan.claims import page
 from pagoda.advise.plan.economics import Drive
 from pagoda.advise.plan.facts import GIB, GpuFacts, Load, ModelFacts
 from pagoda.advise.plan.hfconfig import read_model
@@ -188,6 +189,12 @@ def _rank_notes(shape: KvShape, parallel: Parallel) -> list[str]:
 def catalogue() -> None:
     """List the models and GPUs whose facts are built in, with their sources."""
     print_catalogue(models(), gpus())
+
+
+@app.command("claims")
+def claims() -> None:
+    """Print repeated rules of thumb, each with what is right and this calculator's number."""
+    typer.echo(page(), nl=False)
 
 
 @app.command("model", hidden=True)

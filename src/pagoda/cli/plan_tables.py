@@ -13,7 +13,6 @@ from pagoda.advise.plan.figures import Figure
 from pagoda.advise.plan.output import ttft_by_source
 from pagoda.core.sizing import Capacity
 
-
 _WORDS = {"formula", "source", "unit", "what"}
 """Columns of words, set to the left."""
 

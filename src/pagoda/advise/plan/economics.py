@@ -120,7 +120,8 @@ def miss_rate_budget(loss: float, compute_s: float, miss_s: float) -> float:
     """Return the share of requests that may miss so that throughput falls by at most `loss`.
 
     `compute_s` is the engine's time for a request, `miss_s` what a miss adds to it: a
-    restore that the engine waits for, or the prefix computed again. From throughput = compute / (1 + beta): beta may reach loss / (1 - loss), and
+    restore that the engine waits for, or the prefix computed again.
+    From throughput = compute / (1 + beta): beta may reach loss / (1 - loss), and
     beta = miss_rate * miss_s / compute_s.
     """
     if miss_s <= 0:

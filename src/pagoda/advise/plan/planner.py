@@ -148,6 +148,8 @@ def make_plan(request: Request) -> Plan:
     settings = _settings(request)
     topology = _topology(base, request, settings)
     deployment = base.with_parallel(topology.parallel)
+    if request.parallel is not None:
+        deployment.check_heads()
     memory = memory_split(deployment, request.utilization, request.reserve_bytes)
     points = curve(base, request.load, settings, most=max(8, min(request.gpus, 16)))
     capacity = capacity_of(deployment, memory.kv, settings.budget) if memory.kv > 0 else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from pagoda.advise.plan.facts import GpuFacts, ModelFacts
 from pagoda.advise.plan.links import Efficiency, Fabric, fabric_of
+from pagoda.core.errors import SettingsError
 from pagoda.core.sizing import AttentionLayers, KvDtype, Parallel, StateLayers
 
 _ACTIVATION_BYTES = 2
@@ -55,6 +56,19 @@ class Deployment:
     def with_parallel(self, parallel: Parallel) -> Deployment:
         """Return the same model on other parallel sizes."""
         return replace(self, parallel=parallel)
+
+    def check_heads(self) -> None:
+        """Raise SettingsError where tensor parallelism does not split the query heads."""
+        heads, tp = self.model.q_heads, self.parallel.tp
+        if heads % tp:
+            sizes = [n for n in range(1, heads + 1) if heads % n == 0]
+            raise SettingsError(
+                f"tensor parallelism {tp} does not divide {heads} query heads",
+                key="tp",
+                source="parallel sizes",
+                remedy=f"one of {', '.join(map(str, sizes))}; replicas (DP) or a pipeline (PP) "
+                "use other numbers of GPUs",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

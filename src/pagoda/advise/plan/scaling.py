@@ -52,6 +52,7 @@ def point(deployment: Deployment, load: Load, settings: Settings) -> Point:
     gpus = deployment.parallel.tp * deployment.parallel.pp
     split = memory_split(deployment, settings.utilization, settings.reserve)
     try:
+        deployment.check_heads()
         if split.kv <= 0:
             return _refused(gpus, f"weights need {split.weights:,} B of {split.usable:,} B a GPU")
         at_load = capacity_at_load(deployment, split.kv, settings.budget, load)
