@@ -120,11 +120,10 @@ def choose_topology(
 ) -> Topology:
     """Return the parallel sizes with the most throughput on `gpus` that keep the time limit.
 
-    Tensor parallelism stays inside a host; replicas fill the rest; a pipeline is used only
-    where a host's GPUs together do not hold the model.
+    Tensor parallelism stays inside a host; replicas fill the rest. A pipeline over hosts is
+    tried last and wins only where a host's GPUs alone hold too little.
     """
     tried, best = [], None
-    limit = settings.decode_limit_s
     for parallel in _candidates(gpus, settings.node_gpus):
         found = point(deployment.with_parallel(parallel), load, settings)
         if found.refused:
@@ -134,22 +133,14 @@ def choose_topology(
         tried.append(
             f"{_label(parallel)}: {total:,.0f} tokens/s, {found.decode_s * 1e3:.1f} ms a token"
         )
-        slow = limit is not None and found.decode_s > limit
-        rank = (not slow, total)
-        if best is None or rank > best[0]:
-            best = (rank, parallel, found)
+        if best is None or total > best[0]:
+            best = (total, parallel, found)
         if parallel.pp > 1:
             break
     if best is None:
-        return Topology(
-            parallel=_candidates(gpus, settings.node_gpus)[-1], point=None, reasons=tuple(tried)
-        )
-    _, parallel, found = best
-    late = limit is not None and found.decode_s > limit
-    note = (
-        ["no size keeps the time a token asked for; this one is the fastest in all"] if late else []
-    )
-    return Topology(parallel=parallel, point=found, reasons=(*note, *tried))
+        largest = _candidates(gpus, settings.node_gpus)[-1]
+        return Topology(parallel=largest, point=None, reasons=tuple(tried))
+    return Topology(parallel=best[1], point=best[2], reasons=tuple(tried))
 
 
 def _candidates(gpus: int, node_gpus: int) -> list[Parallel]:

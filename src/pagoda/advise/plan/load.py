@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from pagoda.advise.plan.facts import Load
 from pagoda.core.errors import SettingsError
 
 BLOCK_TOKENS = 512
+_LONGEST_TOKENS = 1 << 30
+"""A request beyond this is a broken line, not a load."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,14 @@ def load_trace(path: Path) -> Load:
     """Return the mean load of a trace. SettingsError for an unreadable or empty one."""
     try:
         entries = list(_entries(path))
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, LookupError, TypeError, zlib.error) as error:
         raise SettingsError(
             f"{path} is not a trace this planner reads: {error}",
             key="trace",
             source=str(path),
             remedy="JSON lines with input_length and output_length, or a .runs file",
         ) from error
-    if not entries:
+    if not any(entry.input_tokens for entry in entries):
         raise SettingsError(f"{path} holds no requests", key="trace", source=str(path))
     times = [e.at_ms for e in entries if e.at_ms is not None]
     span_s = (max(times) - min(times)) / 1000 if len(times) == len(entries) else 0.0
@@ -56,7 +59,7 @@ def load_trace(path: Path) -> Load:
 
 
 def _shared_share(entries: list[Entry]) -> float:
-    """Return the share of input tokens that an unlimited prefix cache would hold."""
+    """Return the share of input tokens that an unlimited cache of earlier inputs would hold."""
     seen: set[int] = set()
     shared = total = 0
     for entry in entries:
@@ -93,20 +96,31 @@ def _from_json(row: dict[str, object]) -> Entry:
         raise TypeError("hash_ids is not a list")
     return Entry(
         at_ms=float(at) if isinstance(at, int | float) else None,
-        input_tokens=int(str(row["input_length"])),
-        output_tokens=int(str(row["output_length"])),
+        input_tokens=_tokens(str(row["input_length"])),
+        output_tokens=_tokens(str(row["output_length"])),
         blocks=tuple(int(b) for b in blocks),
     )
 
 
 def _from_runs(words: list[str], clock: float) -> Entry:
+    dt_ms, tokens_in, tokens_out, *runs = words
     blocks: list[int] = []
-    for run in words[3:]:
+    for run in runs:
         start, _, length = run.partition("+")
-        blocks.extend(range(int(start), int(start) + int(length or 1)))
+        count = _tokens(length or "1")
+        if count * BLOCK_TOKENS > 2 * max(_tokens(tokens_in), BLOCK_TOKENS):
+            raise ValueError(f"{count} blocks are more than the request's {tokens_in} tokens")
+        blocks.extend(range(int(start), int(start) + count))
     return Entry(
-        at_ms=clock + float(words[0]),
-        input_tokens=int(words[1]),
-        output_tokens=int(words[2]),
+        at_ms=clock + float(dt_ms),
+        input_tokens=_tokens(tokens_in),
+        output_tokens=_tokens(tokens_out),
         blocks=tuple(blocks),
     )
+
+
+def _tokens(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < _LONGEST_TOKENS:
+        raise ValueError(f"{value} is no number of tokens")
+    return value

@@ -36,6 +36,7 @@ from pagoda.advise.plan.throughput import (
     MemorySplit,
     Stalls,
     Throughput,
+    batch_within,
     capacity_at_load,
     capacity_of,
     memory_split,
@@ -229,6 +230,7 @@ def _topology(base: Deployment, request: Request, settings: Settings) -> Topolog
 
 def _speed(deployment: Deployment, request: Request, at_load: Capacity) -> Throughput | None:
     batch = running_requests(at_load, request.occupancy, request.max_requests)
+    batch = batch_within(deployment, request.load, batch, request.decode_limit_s)
     if batch < 1:
         return None
     return throughput(deployment, request.load, batch, request.stalls)

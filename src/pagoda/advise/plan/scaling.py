@@ -9,6 +9,7 @@ from pagoda.advise.plan.facts import Load
 from pagoda.advise.plan.roofline import Deployment
 from pagoda.advise.plan.throughput import (
     Stalls,
+    batch_within,
     capacity_at_load,
     memory_split,
     running_requests,
@@ -61,6 +62,9 @@ def point(deployment: Deployment, load: Load, settings: Settings) -> Point:
     batch = running_requests(at_load, settings.occupancy, settings.max_requests)
     if batch < 1:
         return _refused(gpus, f"KV memory holds {at_load.tokens:,} tokens: less than a request")
+    batch = batch_within(deployment, load, batch, settings.decode_limit_s)
+    if not batch:
+        return _refused(gpus, "even one request alone takes longer than the time asked for a token")
     found = throughput(deployment, load, batch, settings.stalls)
     return Point(
         gpus=gpus,

@@ -16,6 +16,9 @@ from pagoda.advise.plan.facts import Load
 from pagoda.advise.plan.roofline import Deployment, decode_step, prefill
 from pagoda.core.sizing import Budget, Capacity, KvDtype, KvShape, Parallel, vllm_capacity
 
+_BATCH_STEP = 0.01
+"""Precision, in requests, of a batch that keeps a time limit."""
+
 Allocator = Callable[[KvShape, KvDtype, Parallel, Budget], Capacity]
 
 
@@ -134,3 +137,24 @@ def running_requests(at_load: Capacity, occupancy: float, limit: float) -> float
     `at_load` is the capacity for the load's mean context (capacity_at_load).
     """
     return max(0.0, min(at_load.concurrency * occupancy, limit))
+
+
+def batch_within(deployment: Deployment, load: Load, batch: float, limit_s: float | None) -> float:
+    """Return the most requests, up to `batch`, whose step keeps a time limit a token.
+
+    Zero where even one request alone is slower. A step's time rises with its batch: bisected.
+    """
+
+    def keeps(requests: float) -> bool:
+        step = decode_step(deployment, requests, load.mean_context)
+        return limit_s is None or step.total_s <= limit_s
+
+    if batch < 1 or not keeps(1.0):
+        return 0.0
+    if keeps(batch):
+        return batch
+    low, high = 1.0, batch
+    while high - low > _BATCH_STEP:
+        middle = (low + high) / 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
