@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +18,13 @@ from rich.status import Status
 
 from pagoda.cli import bench_tables
 from pagoda.core.errors import SettingsError
+from pagoda.lab.bench.engine.setup import Setup
+from pagoda.lab.bench.host import usable_cpus
 from pagoda.lab.bench.load import LoadSettings, Profile
 from pagoda.lab.bench.serve import Target, measure_server
 from pagoda.lab.bench.tiers import MIB, TierSettings, measure_tiers
+from pagoda.lab.model import demo_model
+from pagoda.lab.progress import terminal
 
 app = typer.Typer(name="bench", no_args_is_help=True)
 
@@ -114,8 +120,8 @@ def serve(  # noqa: PLR0913  (a command's parameters are its flags)
         str | None, typer.Option(help="Model name. [default: the first served]")
     ] = None,
     extra: Annotated[str, typer.Option(help="JSON object merged into every request.")] = "{}",
-    api_key: Annotated[
-        str | None, typer.Option(envvar="PAGODA_API_KEY", show_envvar=True, help="Bearer token.")
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="File with the server's key; else PAGODA_API_KEY.")
     ] = None,
     json_to: Json = None,
 ) -> None:
@@ -133,7 +139,7 @@ def serve(  # noqa: PLR0913  (a command's parameters are its flags)
         duration_s=duration,
         timeout_s=timeout,
     )
-    target = Target(url=url, model=model, api_key=api_key, extra=_object(extra))
+    target = Target(url=url, model=model, api_key=_api_key(api_key_file), extra=_object(extra))
     with _progress() as progress:
         task = progress.add_task("requests", total=settings.requests)
         found = asyncio.run(measure_server(target, settings, lambda _: progress.advance(task)))
@@ -162,6 +168,56 @@ def tiers(
     with _status() as status:
         found = measure_tiers(settings, status.update)
     show(found, json_to, bench_tables.tier_tables)
+
+
+@app.command(cls=OptionalJson)
+def engine(  # noqa: PLR0913  (its flags)
+    *,
+    model: Annotated[
+        Path | None, typer.Option(help="Model directory. [default: the demonstration model]")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help="Measure this part; may be repeated.")
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option(help="On the drive to restore from. [default: temporary]")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of both sides. [default: all processors]")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Alternations that are counted.")] = 3,
+    quick: Annotated[bool, typer.Option(help="See that it works; nothing is judged.")] = False,
+    json_to: Json = None,
+) -> None:
+    """The engine's figures beside their goals: restore, bitwise, decode, prefill, exact, memory,
+    start. Needs pagoda-kv[engine]; takes a quarter of an hour on two processors."""
+    if model is None:
+        with terminal() as tell:
+            model = demo_model(tell)
+    setup = Setup(
+        model=model,
+        directory=directory or Path(tempfile.gettempdir()),
+        threads=threads or usable_cpus(),
+        runs=runs,
+        quick=quick,
+    )
+    from pagoda.lab.bench.engine.run import measure_engine  # noqa: PLC0415 - brings torch
+
+    with _status() as status:
+        found = measure_engine(setup, only or [], status.update)
+    show(found, json_to, bench_tables.engine_tables)
+
+
+def _api_key(file: Path | None) -> str | None:
+    """The server's key. Never a flag: every user of a machine can read its processes' flags."""
+    if file is None:
+        return os.environ.get("PAGODA_API_KEY") or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(
+            f"cannot read {file}: {error}", key="api-key-file", source="flag"
+        ) from error
 
 
 def _object(text: str) -> dict[str, Any]:

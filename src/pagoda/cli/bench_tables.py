@@ -129,3 +129,72 @@ def _host_line(report: dict[str, Any]) -> str:
         f"{facts['cpu']}, {facts['cpus_usable']} processors, load {facts['load_1m']} before and "
         f"{report['load_1m_after']} after; pagoda {facts['pagoda']}, Python {facts['python']}"
     )
+
+
+def engine_tables(report: dict[str, Any]) -> Group:
+    """Every figure beside its goal."""
+    table = Table(title=f"engine, {report['model']}, {report['threads']} threads")
+    for name in ("figure", "measured", "goal", ""):
+        table.add_column(name, overflow="fold")
+    for part in report["parts"].values():
+        for figure in part["figures"]:
+            table.add_row(
+                figure["name"],
+                f"{_value(figure['value'])} {figure['unit']}",
+                figure["goal"],
+                _VERDICTS[figure["met"]],
+            )
+    rows = [table]
+    if "restore" in report["parts"]:
+        rows.append(_restore_table(report["parts"]["restore"]["figures"][0]["detail"]))
+    if "decode" in report["parts"]:
+        rows.append(_decode_table(report["parts"]["decode"]["rows"]))
+    if "prefill" in report["parts"]:
+        rows.append(_prefill_table(report["parts"]["prefill"]["rows"]))
+    return Group(*rows, _host_line(report))
+
+
+_VERDICTS = {True: "[green]met[/]", False: "[red]NOT MET[/]", None: "[dim]not judged[/]"}
+
+
+def _value(value: float | str | None) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value)
+
+
+def _restore_table(detail: dict[str, Any]) -> Table:
+    table = Table(title="first token of 2,048 tokens, ms: median, range")
+    names = {
+        "computed_s": "computed",
+        "restored_s": "restored",
+        "read_s": "reading the same bytes",
+    }
+    for name in names.values():
+        table.add_column(name, justify="right")
+    table.add_column("same answer")
+    shown = [_spread({k: v * 1e3 for k, v in detail[key].items()}, ",.1f") for key in names]
+    table.add_row(*shown, "yes" if detail["same_answer"] else "NO")
+    return table
+
+
+def _decode_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="decoding, tokens/s: median, range")
+    sides = list(rows[0]["decode_tokens_per_s"])
+    for name in ("batch", *sides, "tokens in common"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        speeds = [_spread(row["decode_tokens_per_s"][side], ",.0f") for side in sides]
+        table.add_row(str(row["batch"]), *speeds, f"{row['tokens_in_common']:.0%}")
+    return table
+
+
+def _prefill_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="prefill, tokens/s: median, range")
+    sides = list(rows[0]["tokens_per_s"])
+    for name in ("tokens", *sides):
+        table.add_column(name, justify="right")
+    for row in rows:
+        speeds = [_spread(row["tokens_per_s"][side], ",.0f") for side in sides]
+        table.add_row(f"{row['tokens']:,}", *speeds)
+    return table

@@ -38,7 +38,7 @@ def base_url(url: str) -> str:
     if parts.username or parts.password:
         raise SettingsError(
             "the URL holds a user name or password", key="URL", source="flag",
-            remedy="give the key with --api-key or its environment variable",
+            remedy="give the key with --api-key-file or PAGODA_API_KEY",
         )  # fmt: skip
     path = parts.path.rstrip("/").removesuffix("/v1")
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
@@ -140,7 +140,7 @@ class Asker:
         raise SettingsError(
             f"a first chat failed: {answer.failure.label}: {answer.failure.message}",
             key="URL", source="flag",
-            remedy="check URL, --model, --api-key and --max-tokens",
+            remedy="check URL, --model, the API key and --max-tokens",
         )  # fmt: skip
 
 

@@ -69,11 +69,23 @@ def test_report_goes_to_standard_output_as_json(url: str) -> None:
 def test_report_goes_to_a_file_and_tables_to_people(url: str, tmp_path: Path) -> None:
     """`--json FILE` writes the file; the terminal still shows the tables."""
     path = tmp_path / "report.json"
-    done = CliRunner().invoke(app, arguments(url, "--json", str(path), "--api-key", KEY))
+    done = CliRunner().invoke(app, arguments(url, "--json", str(path)), env={"PAGODA_API_KEY": KEY})
     assert done.exit_code == 0
     assert json.loads(path.read_text())["requests"]["served"] == 6
     assert "to first token" in done.stdout
     assert "40.0%" in done.stdout
+
+
+def test_key_can_come_from_a_file(url: str, tmp_path: Path) -> None:
+    """`--api-key-file` wins over the environment; an unreadable file is named."""
+    path = tmp_path / "key"
+    path.write_text(f"{KEY}\n")
+    args = arguments(url, "--api-key-file", str(path))
+    assert CliRunner().invoke(app, args, env={"PAGODA_API_KEY": "other"}).exit_code == 0
+    args[-1] = str(tmp_path / "absent")
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 2
+    assert "absent" in done.output
 
 
 def test_wrong_key_ends_with_the_servers_words(url: str) -> None:
@@ -81,7 +93,7 @@ def test_wrong_key_ends_with_the_servers_words(url: str) -> None:
     done = CliRunner().invoke(app, arguments(url), env={"PAGODA_API_KEY": "other"})
     assert done.exit_code == 2
     assert "wrong key" in done.output
-    assert "--api-key" in done.output
+    assert "check URL" in done.output
 
 
 @pytest.mark.parametrize(
@@ -97,7 +109,7 @@ def test_bad_flags_are_named(url: str, more: list[str]) -> None:
 def test_unwritable_file_is_an_error(url: str, tmp_path: Path) -> None:
     """A report that cannot be written is said, with the path."""
     path = tmp_path / "absent" / "report.json"
-    done = CliRunner().invoke(app, arguments(url, "--json", str(path), "--api-key", KEY))
+    done = CliRunner().invoke(app, arguments(url, "--json", str(path)), env={"PAGODA_API_KEY": KEY})
     assert done.exit_code == 2
     assert "cannot write" in done.output
 
