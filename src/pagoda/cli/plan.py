@@ -19,6 +19,7 @@ from pagoda.advise.plan.economics import Drive
 from pagoda.advise.plan.facts import GIB, GpuFacts, Load, ModelFacts
 from pagoda.advise.plan.hfconfig import read_model
 from pagoda.advise.plan.hostgpus import QUERY, parse_gpus
+from pagoda.advise.plan.links import Efficiency, pcie_bytes_per_s
 from pagoda.advise.plan.load import load_trace
 from pagoda.advise.plan.output import capacity_json, plan_json, scaling_plot
 from pagoda.advise.plan.planner import Tiers
@@ -111,8 +112,11 @@ def kv(  # noqa: PLR0913  (a command's parameters are its flags)
     )
     chosen = _allocator(allocator)
     parallel = Parallel(tp=tp, pp=pp)
-    found = chosen(geometry, kv_dtype(kv_dtype_name), parallel, budget)
-    found = replace(found, assumptions=(*_rank_notes(geometry, parallel), *found.assumptions))
+    dtype = kv_dtype(kv_dtype_name)
+    found = chosen(geometry, dtype, parallel, budget)
+    notes = [f"{allocator}'s allocator; --available-gib is one rank's", dtype.describe()]
+    notes += [*_rank_notes(geometry, parallel), *found.assumptions]
+    found = replace(found, assumptions=tuple(notes))
     if as_json:
         typer.echo(json.dumps(capacity_json(found), indent=2))
     else:
@@ -208,7 +212,8 @@ def model(  # noqa: PLR0913  (a command's parameters are its flags)
     gpu_tflops: Annotated[float | None, typer.Option(min=1, help="Own GPU: dense bf16.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallelism; else chosen.")] = None,
     pp: Pp = 1,
-    dp: Annotated[int, typer.Option(min=1, help="Replicas, with --tp.")] = 1,
+    dp: Annotated[int | None, typer.Option(min=1, help="Replicas, with --tp.")] = None,
+    pcie: Annotated[str | None, typer.Option(help="The GPU's PCIe, as 4x16.")] = None,
     kv_dtype: KvDtype = None,
     weight_bits: Annotated[float | None, typer.Option(min=1, help="Bits a weight.")] = None,
     params_b: Annotated[float | None, typer.Option(min=0, help="Parameters, 10^9.")] = None,
@@ -238,11 +243,15 @@ def model(  # noqa: PLR0913  (a command's parameters are its flags)
     drive_tb: Annotated[float, typer.Option(min=0.01, help="Of one drive.")] = 3.84,
     drive_read_gb_s: Annotated[float, typer.Option(min=0.01, help="Of one drive.")] = 6.5,
     drive_write_gb_s: Annotated[float, typer.Option(min=0.01, help="Of one drive.")] = 3.0,
+    drive_pcie: Annotated[str, typer.Option(help="Of one drive, as 4x4.")] = "4x4",
     dwpd: Annotated[float, typer.Option(min=0.01, help="Rated writes a day.")] = 1.0,
     write_share: Annotated[float, typer.Option(help="Of new KV, written to drives.")] = 1.0,
     retain_hours: Annotated[float, typer.Option(min=0, help="Kept on drives.")] = 1.0,
     remote_tb: Annotated[float, typer.Option(min=0, help="Remote store.")] = 0.0,
     network_gbit: Annotated[float, typer.Option(min=0, help="Link to it.")] = 0.0,
+    compute_efficiency: Annotated[float, typer.Option(help="Of dense FLOP/s.")] = 0.55,
+    memory_efficiency: Annotated[float, typer.Option(help="Of memory bandwidth.")] = 0.75,
+    link_efficiency: Annotated[float, typer.Option(help="Of link rates.")] = 0.75,
     plot: Annotated[Path | None, typer.Option(help="Write the scaling curve, SVG.")] = None,
     as_json: AsJson = False,
     explain: Explain = False,
@@ -251,6 +260,10 @@ def model(  # noqa: PLR0913  (a command's parameters are its flags)
     facts = _model_facts(name, weight_bits, params_b, active_params_b)
     own = (gpu_memory_gib, gpu_bandwidth_gb_s, gpu_tflops)
     chip, count = _gpu_facts(gpu, gpus, own)
+    if pcie is not None:
+        generation, lanes = _pcie(pcie, "--pcie")
+        chip = replace(chip, pcie_generation=generation, pcie_lanes=lanes)
+    parallel = None if tp is None else _parallel((tp, pp), dp, gpus)
     longest = max_model_len or facts.max_context
     lengths = (input_tokens, output_tokens)
     drive = Drive(
@@ -263,8 +276,8 @@ def model(  # noqa: PLR0913  (a command's parameters are its flags)
         Request(
             model=facts,
             gpu=chip,
-            gpus=count if tp is None else tp * pp * dp,
-            parallel=None if tp is None else Parallel(tp=tp, pp=pp, dp=dp),
+            gpus=count if parallel is None else parallel.gpus,
+            parallel=parallel,
             kv_dtype=kv_dtype,
             block_tokens=block,
             max_model_len=max_model_len,
@@ -281,14 +294,52 @@ def model(  # noqa: PLR0913  (a command's parameters are its flags)
                 host_bytes=host_gib * GIB,
                 drives=drives,
                 drive=drive,
+                drive_pcie=_pcie(drive_pcie, "--drive-pcie"),
                 write_share=write_share,
                 retain_hours=retain_hours,
                 remote_bytes=remote_tb * 1e12,
                 network_gbit=network_gbit,
             ),
+            efficiency=Efficiency(
+                compute=_share(compute_efficiency, "--compute-efficiency"),
+                memory=_share(memory_efficiency, "--memory-efficiency"),
+                link=_share(link_efficiency, "--link-efficiency"),
+            ),
         )
     )
     _show(plan, plot=plot, as_json=as_json, explain=explain)
+
+
+def _parallel(sizes: tuple[int, int], dp: int | None, gpus: int | None) -> Parallel:
+    """Return the sizes asked for; replicas fill the GPUs where only these are named."""
+    tp, pp = sizes
+    if dp is None:
+        dp = 1 if gpus is None else max(1, gpus // (tp * pp))
+    asked = Parallel(tp=tp, pp=pp, dp=dp)
+    if gpus is not None and asked.gpus > gpus:
+        raise SettingsError(
+            f"TP {tp} x PP {pp} x DP {dp} are {asked.gpus} GPUs, not {gpus}",
+            key="gpus",
+            source="--gpus",
+            remedy="fewer ranks, stages or replicas, or more --gpus",
+        )
+    return asked
+
+
+def _pcie(text: str, flag: str) -> tuple[int, int]:
+    generation, _, lanes = text.partition("x")
+    if not (generation.isdigit() and lanes.isdigit()):
+        raise SettingsError(
+            f"{text!r} is no PCIe link", key="pcie", source=flag, remedy="write 4x16"
+        )
+    pcie_bytes_per_s(int(generation), int(lanes))  # refuses links that do not exist
+    return int(generation), int(lanes)
+
+
+def _share(value: float, flag: str) -> float:
+    if not 0 < value <= 1:
+        raise SettingsError(f"{flag} must lie in (0, 1]", key="efficiency", source=flag)
+    return value
 
 
 def _show(plan: Plan, *, plot: Path | None, as_json: bool, explain: bool) -> None:

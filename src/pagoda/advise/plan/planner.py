@@ -398,6 +398,8 @@ def _assumptions(
         f"{request.occupancy:.0%} of the KV pool is used; running contexts hold "
         f"{request.load.mean_context:,.0f} tokens on average",
     ]
+    if request.model.experts:
+        notes.append("experts are split by tensor parallelism: no expert-parallel exchange")
     if request.kv_dtype is None:
         notes.append(f"KV is kept as {deployment.dtype.name}, the checkpoint's own format")
     if not request.stalls.miss_rate:

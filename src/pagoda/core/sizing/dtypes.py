@@ -36,6 +36,18 @@ class KvDtype:
         groups = -(-elements // self.group) if self.group else 0
         return elements * self.bits // 8 + self.scale_bytes + groups * self.group_scale_bytes
 
+    def describe(self) -> str:
+        """Return the format in words: bits an element, and what its scales cost."""
+        costs = []
+        if self.scale_bytes:
+            costs.append(f"{self.scale_bytes} B of scale beside each head's key and value")
+        if self.group:
+            costs.append(f"{self.group_scale_bytes} B of scale to {self.group} elements")
+        if self.latent_bytes is not None:
+            costs.append(f"an MLA latent packed into {self.latent_bytes} B")
+        scales = " and ".join(costs) or "no scales a token"
+        return f"KV kept as {self.name}: {self.bits} bits an element, {scales}"
+
 
 def _formats() -> dict[str, KvDtype]:
     """Return the known formats by every name an engine gives them.

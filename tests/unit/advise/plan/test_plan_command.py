@@ -33,7 +33,19 @@ def test_kv_prints_the_documented_shape() -> None:
     assert found["tokens"] == 40 * 2**30 // 40_960 // 16 * 16
     assert found["blocks"] * 16 == found["tokens"]
     assert found["concurrency"] == pytest.approx(found["tokens"] / 8192, abs=1e-4)
-    assert isinstance(found["assumptions"], list)
+    assert any("no scales a token" in note for note in found["assumptions"])
+
+
+def test_the_guides_example_is_true() -> None:
+    """The command and the JSON of docs/guides/plan.md belong together."""
+    guide = Path(__file__).resolve().parents[4] / "docs" / "guides" / "plan.md"
+    text = guide.read_text(encoding="utf-8")
+    command = text.split("```\n", 1)[1].split("```", 1)[0].replace("\\\n", " ").split()
+    printed = json.loads(text.split("```json\n", 1)[1].split("```", 1)[0])
+    found = json.loads(_run(*command[1:]).stdout)
+    assert {key: found[key] for key in printed if key != "assumptions"} == {
+        key: value for key, value in printed.items() if key != "assumptions"
+    }
 
 
 def test_kv_takes_latents_windows_and_stages() -> None:
@@ -73,6 +85,10 @@ def test_kv_explains_in_words() -> None:
         ),
         (("plan", "no-such-model", "--gpu", "h100"), "config.json"),
         ((*MODEL, "--tp", "3"), "tensor parallelism 3"),
+        ((*MODEL, "--tp", "4", "--gpus", "2"), "4 GPUs, not 2"),
+        ((*MODEL, "--pcie", "4x3"), "does not exist"),
+        ((*MODEL, "--drive-pcie", "fast"), "write 4x16"),
+        ((*MODEL, "--link-efficiency", "2"), "(0, 1]"),
         ((*MODEL, "--gpu", "h1000"), "one of"),
         ((*MODEL, "--plot", "curve.pdf"), ".svg"),
         ((*MODEL, "--trace", "nowhere.jsonl"), "nowhere.jsonl"),
@@ -114,6 +130,27 @@ def test_what_does_not_fit_is_said_first() -> None:
     done = _run("plan", "llama-3.1-70b", "--gpu", "rtx-4090")
     assert done.exit_code == 0
     assert "does not fit" in done.stdout.splitlines()[0]
+
+
+def test_links_and_efficiencies_are_settings() -> None:
+    """A narrower link makes restores slower, better kernels make tokens faster."""
+
+    def figures(*flags: str) -> dict[str, float]:
+        found = _json(*MODEL, "--host-gib", "64", *flags)
+        return {figure["name"]: figure["value"] for figure in found["figures"]}
+
+    usual, narrow, better = (
+        figures(),
+        figures("--pcie", "4x4"),
+        figures("--compute-efficiency", "1"),
+    )
+    assert narrow["host_restore"] > 4 * usual["host_restore"]
+    assert better["throughput"] > usual["throughput"]
+
+
+def test_named_ranks_leave_the_rest_to_replicas() -> None:
+    """With --tp and --gpus, replicas fill the GPUs."""
+    assert _json(*MODEL, "--tp", "2", "--gpus", "8")["parallel"] == {"tp": 2, "pp": 1, "dp": 4}
 
 
 def test_own_gpus_can_be_described() -> None:
