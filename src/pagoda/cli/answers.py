@@ -129,7 +129,9 @@ class ServerSource:
                 remedy="put the server's key into PAGODA_API_KEY or name a file, --api-key-file",
             )
         if response.status_code < 500:
-            raise RequestError(message)
+            full = "context_length" in response.text
+            remedy = "the conversation is too long: start a new one" if full else ""
+            raise RequestError(message, remedy=remedy)
         raise PagodaError(message, remedy="the server's log says more")
 
     def _lost(self, error: httpx.HTTPError) -> PagodaError:

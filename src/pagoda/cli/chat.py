@@ -9,7 +9,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -76,7 +76,8 @@ class Terminal:
 
     def lines(self) -> Iterator[str]:
         """Lines with editing and history; Ctrl-C drops the line, Ctrl-D leaves."""
-        import readline  # noqa: F401, PLC0415 - its import gives input() editing; not everywhere needed
+        with suppress(ImportError):  # some Pythons are built without
+            import readline  # noqa: F401, PLC0415 - gives input() editing and history
 
         while True:
             try:

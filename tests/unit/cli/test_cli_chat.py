@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -228,6 +229,17 @@ def test_a_refusal_tells_the_servers_reason(
     source.close()
 
 
+def test_a_full_context_has_its_remedy(fake_server: Any) -> None:
+    """Every further question would be refused as well, so the person is told what helps."""
+    fake_server.status = 400
+    fake_server.error = {"message": "8193 tokens", "code": "context_length_exceeded"}
+    source = serve_source(fake_server.url)
+    with pytest.raises(RequestError) as caught:
+        list(source.stream([{"role": "user", "content": "hi"}]))
+    source.close()
+    assert "start a new one" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     "raw",
     [b"data: {\n\n", b"data: 7\n\n", b'data: {"error": {"message": "out of memory"}}\n\n'],
@@ -398,12 +410,27 @@ class Typist:
         self.seen = ""
 
     def wait_for(self, text: str) -> None:
-        """Read until `text` is on the screen; what is before it is taken off."""
-        deadline = time.monotonic() + 30
+        """Read until `text` is on the screen; what is up to it is taken off."""
+        assert self._sees(text, 30.0), f"{text!r} never came: {self.seen!r}"
+
+    def interrupt_until(self, text: str) -> None:
+        """Press Ctrl-C, like a person: again when nothing happens. (Python notices a signal that
+        comes just before a blocking read only once that read returns.)"""
+        for _ in range(8):
+            self.process.send_signal(signal.SIGINT)
+            if self._sees(text, 3.0):
+                return
+        raise AssertionError(f"Ctrl-C never brought {text!r}: {self.seen!r}")
+
+    def _sees(self, text: str, within_s: float) -> bool:
+        deadline = time.monotonic() + within_s
         while text not in self.seen:
-            assert time.monotonic() < deadline, f"{text!r} never came: {self.seen!r}"
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([self._own], [], [], left_s)[0]:
+                return False
             self.seen += os.read(self._own, 4096).decode()
         self.seen = self.seen.split(text, 1)[1]
+        return True
 
     def type(self, keys: bytes) -> None:
         """Press keys."""
@@ -427,13 +454,14 @@ def typist(fake_server: Any, tmp_path: Path) -> Iterator[Typist]:
 
 
 def test_a_person_stops_an_answer_and_leaves(fake_server: Any, typist: Typist) -> None:
-    """At a terminal: Ctrl-C stops an answer that hangs, the next one comes, Ctrl-D leaves."""
+    """At a terminal: Ctrl-C drops a line, and stops an answer that hangs; Ctrl-D leaves."""
     fake_server.hold = threading.Event()
+    typist.wait_for("> ")
+    typist.interrupt_until("(Ctrl-D leaves)")
     typist.wait_for("> ")
     typist.type(b"hello\r")
     typist.wait_for("Hello")
-    typist.process.send_signal(signal.SIGINT)
-    typist.wait_for("stopped")
+    typist.interrupt_until("stopped")
     fake_server.hold.set()
     typist.wait_for("> ")
     typist.type(b"again\r")
