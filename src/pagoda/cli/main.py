@@ -44,11 +44,14 @@ class Entry:
 
 
 COMMANDS: tuple[Entry, ...] = (
+    Entry("demo", "pagoda.cli.demo", "See an answer come from sealed KV after a restart."),
     Entry("serve", "pagoda.cli.serve", "Serve a model over the OpenAI API."),
     Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
+    Entry("inspect", "pagoda.cli.inspect", "Show what is in a drive, and verify it."),
     Entry("bench", "pagoda.cli.bench", "Measure a server, the engine or the tiers."),
     Entry("model", "pagoda.cli.model", "Get the demonstration model."),
     Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),
+    Entry("preflight", "pagoda.cli.preflight", "Check that this host is ready."),
     Entry("topology", "pagoda.cli.topology", "Propose GPU groups from `nvidia-smi topo -m`."),
     Entry("doctor", "pagoda.cli.doctor", "Say what went wrong, from logs."),
     Entry("config", "pagoda.cli.config", "Show each setting and where it came from."),
