@@ -41,11 +41,11 @@ def command(
     with console.status("starting …") as status:
 
         def say(line: str) -> None:
-            console.print(f"  {line}", highlight=False)
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
             status.update(line)
 
         report = run_demo(model, say=say, seed=seed)
-    console.print(Panel(report.computed.text.strip(), title=QUESTION, width=88))
+    console.print(Panel(report.computed.text.strip(), title=QUESTION, width=78))
     console.print(_table(report))
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
@@ -53,15 +53,15 @@ def command(
 
 
 def _table(report: Report) -> Table:
-    table = Table(title="The same question, asked of three processes")
-    for column in ("", "process", "time to first token", "tokens restored"):
-        table.add_column(column, justify="right" if column else "left")
-    table.add_column("blocks quarantined", justify="right")
-    table.add_column("answer")
+    table = Table(title="The same question, asked of three processes", show_lines=False)
+    table.add_column("", no_wrap=True)
+    for column in ("process", "first token", "tokens restored", "quarantined"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("answer", no_wrap=True)
     acts = {
         "computed": report.computed,
         "restored": report.restored,
-        "one byte flipped": report.corrupted,
+        "byte flipped": report.corrupted,
     }
     for name, answer in acts.items():
         same = "same" if answer.text == report.computed.text else "DIFFERS"
