@@ -25,7 +25,7 @@ __all__ = ["CHUNK_BYTES", "Examination"]
 
 CHUNK_BYTES = 1 << 20
 _FULL_HITS = 2000
-_THIN_HITS = 24
+_THIN_HITS = 8
 _SAMPLED_LINES = 400
 _MAX_EVIDENCE_CHARS = 300
 _ESCAPES = re.compile(rb"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]")
@@ -124,7 +124,7 @@ class Examination:
         place = {needle: index for index, needle in enumerate(self._needles)}
         self._signs: list[list[tuple[Sign, re.Pattern[str]]]] = [[] for _ in self._needles]
         for sign in signs:
-            pattern = re.compile(sign.pattern, re.IGNORECASE)
+            pattern = re.compile(sign.pattern, re.IGNORECASE | re.ASCII)
             for needle in sign.needles:
                 self._signs[place[needle]].append((sign, pattern))
         self._spent = np.zeros(self._scan.codes, dtype=np.int64)
@@ -247,11 +247,9 @@ class Examination:
         if not matched:
             return
         line = normalise(text)
-        harmless = any(sign.role == "noise" for sign, _ in matched)
+        roles = {sign.role for sign, _ in matched}
         for sign, match in matched:
-            if (sign.levels and line.level not in sign.levels) or (
-                harmless and sign.role == "symptom"
-            ):
+            if not _believed(sign, line, roles):
                 continue
             self.facts.add(
                 Event(
@@ -278,3 +276,15 @@ class Examination:
                 if sign.id not in matched and (match := pattern.search(text)):
                     matched[sign.id] = (sign, match)
         return list(matched.values())
+
+
+def _believed(sign: Sign, line: Line, roles: set[str]) -> bool:
+    """Whether a sign counts in a line that says it: settings, noise and INFO lines do not."""
+    if sign.levels and line.level not in sign.levels:
+        return False
+    if sign.role == "root":
+        calm = line.level in ("INFO", "DEBUG") and not sign.any_level
+        return not calm and "settings" not in roles
+    if sign.role == "symptom":
+        return not roles & {"settings", "noise"}
+    return True

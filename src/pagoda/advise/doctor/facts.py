@@ -160,6 +160,10 @@ class Facts:
         """The earliest kept event of the signs."""
         return min(self.events(*signs), key=self.order, default=None)
 
+    def recovered(self, sign: str) -> bool:
+        """Whether the engine made progress after the last time the sign was seen."""
+        return self.has(sign) and self.silent_s(sign, "progress") is None
+
     def silent_s(self, sign: str, progress: str) -> float | None:
         """Seconds of silence after the last `sign`; None when `progress` came later.
 

@@ -153,6 +153,8 @@ def _symptom(facts: Facts, sign: Sign, shown: set[tuple[str, int]]) -> Symptom |
         return None
     if any((event.file, event.line) in shown for event in tally.events):
         return None
+    if sign.passing and facts.recovered(sign.id):
+        return None
     return Symptom(sign.id, sign.title, tally.count, tuple(tally.events[:3]))
 
 

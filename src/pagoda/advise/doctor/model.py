@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cause", "Check", "Event", "Family", "Line", "Role", "Sign"]
 
-Role = Literal["root", "symptom", "noise", "context"]
+Role = Literal["root", "symptom", "noise", "context", "settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,13 @@ class Line:
 class Sign:
     """One thing a line can say.
 
-    `needles` are lower-case literals of at least six bytes; a line without any of them
+    `needles` are lower-case literals of at least five bytes; a line without any of them
     cannot match, which is what lets a gigabyte be read quickly. `pattern` decides, is
     searched without regard to case and must be linear: no nested or adjacent unbounded
-    repeats. `levels`, when given, are the log levels that the line must carry.
+    repeats. `levels`, when given, are the log levels that the line must carry; a root in
+    a line that calls itself INFO or DEBUG is not believed unless `any_level` is set. A line
+    that prints settings (role "settings") names many faults and has none. A `passing`
+    symptom is forgotten when the engine makes progress after it.
     """
 
     id: str
@@ -54,6 +57,8 @@ class Sign:
     title: str = ""
     collect: str = ""
     levels: tuple[str, ...] = ()
+    any_level: bool = False
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

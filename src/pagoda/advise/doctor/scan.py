@@ -1,6 +1,6 @@
 """A fast scan: which lines of a chunk of bytes can matter to any sign.
 
-Each needle is represented by one six-byte window. All six-byte windows of a chunk are
+Each needle is represented by one five-byte window. All five-byte windows of a chunk are
 looked up in a table at once with numpy, eight passes of unaligned 64-bit words, so the
 price of a gigabyte does not depend on the number of needles. Case is folded by setting
 bit 5 of every byte on both sides; what that confuses, the exact check sorts out.
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 __all__ = ["WINDOW_BYTES", "NeedleScan"]
 
-WINDOW_BYTES = 6
-_MASK = np.uint64(0xFFFF_FFFF_FFFF)
+WINDOW_BYTES = 5
+_MASK = np.uint64(0xFF_FFFF_FFFF)
 _TABLE_BITS = 18
 _MULTIPLIER = np.uint64(0x9E37_79B9_7F4A_7C15)
 _SHIFT = np.uint64(64 - _TABLE_BITS)
@@ -27,7 +27,7 @@ _RARITY = {byte | 0x20: len(_COMMON) - place for place, byte in enumerate(_COMMO
 
 
 def _window(needle: bytes) -> int:
-    """The code of the needle's rarest six bytes."""
+    """The code of the needle's rarest five bytes."""
     folded = bytes(byte | 0x20 for byte in needle)
     windows = [folded[at : at + WINDOW_BYTES] for at in range(len(folded) - WINDOW_BYTES + 1)]
     rarest = min(windows, key=lambda window: sum(_RARITY.get(byte, 0) for byte in window))

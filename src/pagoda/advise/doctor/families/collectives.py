@@ -65,8 +65,6 @@ SIGNS = (
     Sign(
         "nccl_shm_failed",
         (
-            "creating shared memory segment",
-            "extend /dev/shm",
             "/dev/shm/nccl",
             "shared memory segment",
         ),
@@ -77,63 +75,76 @@ SIGNS = (
         "watchdog_timeout",
         (
             "collective operation timeout",
-            "watchdog caught",
+            "timeout at nccl work: ",
             "watchdog got stuck",
-            "timeout at nccl work",
-            "heartbeatmonitor",
         ),
         r"[Cc]ollective operation timeout(?:: "
         r"WorkNCCL\((?:\w{1,20}=[^,]{1,40}, ){0,3}?SeqNum=(?P<seq>\d{1,12}))?"
         r"|watchdog got stuck"
         r"|Timeout at NCCL work: (?P<work>\d{1,12})",
+        any_level=True,
     ),
     Sign(
         "watchdog_frame",
         (
-            "watchdoghandler",
-            "watchdog::run",
             "nccl operations have failed",
             "to avoid data inconsistency",
+            "watchdog::run",
+            "watchdoghandler",
         ),
         r"watchdogHandler|Watchdog::run|NCCL operations have failed|To avoid data inconsistency",
         role="context",
     ),
     Sign(
         "gloo_timeout",
-        ("timed out waiting", "application timeout caused pair", "gloo/transport/tcp"),
+        (
+            "application timeout caused pair closure",
+            "timed out waiting ",
+        ),
         r"gloo.{0,160}Timed out waiting \d{1,9}ms|Application timeout caused pair closure",
     ),
     Sign(
         "nccl_remote",
         (
-            "remote process exited",
-            "ncclremoteerror",
             "connection closed by remote peer",
-            "net/socket: peer",
-            "has hung up",
+            "ncclremoteerror",
+            "remote process exited or there was a network error",
         ),
         r"remote process exited or there was a network error|ncclRemoteError"
         r"|Connection closed by remote peer",
     ),
     Sign(
         "nccl_internal",
-        ("internal error - please report", "ncclinternalerror", "nccl internal error"),
+        (
+            "internal error - please report",
+            "ncclinternalerror",
+        ),
         r"internal error - please report|ncclInternalError",
     ),
     Sign(
         "nccl_proxy_crash",
-        ("ncclproxy", "proxy service"),
+        (
+            "] failed to execute",
+            "ncclproxy",
+        ),
         r"\bncclProxy\w{1,40}\(\)|\[Proxy Service.{0,20}\] Failed to execute",
     ),
     Sign(
         "nccl_system",
-        ("unhandled system error", "ncclsystemerror"),
+        (
+            "ncclsystemerror",
+            "unhandled system error",
+        ),
         r"unhandled system error|ncclSystemError",
         role="context",
     ),
     Sign(
         "nccl_invalid",
-        ("ncclinvalidusage", "invalid usage", "ncclinvalidargument", "invalid argument"),
+        (
+            "nccl error",
+            "ncclinvalidargument",
+            "ncclinvalidusage",
+        ),
         r"ncclInvalid(?:Usage|Argument)|NCCL error.{0,80}invalid (?:usage|argument)",
     ),
     Sign(
@@ -143,24 +154,15 @@ SIGNS = (
     ),
     Sign(
         "collective_mismatch",
-        (
-            "mismatch between collectives",
-            "collectives do not match",
-            "collective fingerprint",
-            "call to broadcast mismatch",
-            "ranks are not the same",
-        ),
+        ("collective",),
         r"mismatch between collectives|[Cc]ollectives? (?:calls? )?(?:do not|does not) match"
         r"|CollectiveFingerPrint",
     ),
     Sign(
         "no_interface",
         (
-            "no socket interface found",
-            "no interface found",
+            "interface",
             "unable to find address for",
-            "no usable interface",
-            "interface not found",
         ),
         r"[Nn]o (?:usable |socket )?(?:socket )?interfaces? found|Unable to find address for"
         r"|[Nn]o network interface.{0,40}match",
@@ -168,10 +170,9 @@ SIGNS = (
     Sign(
         "loopback_used",
         (
-            "using the loopback address",
-            "unable to resolve hostname",
-            "resolved to a loopback",
-            "hostname resolves to 127",
+            "bootstrap : using lo:127",
+            "hostname",
+            "using the loopback address as fallback",
         ),
         r"Using the loopback address as fallback"
         r"|[Hh]ostname.{0,60}(?:resolve[sd]? to (?:a )?loopback"
@@ -179,19 +180,18 @@ SIGNS = (
     ),
     Sign(
         "gloo_mesh",
-        ("connectfullmesh failed", "connect full mesh", "gloo connect"),
+        ("connect",),
         r"connectFullMesh failed|[Gg]loo.{0,40}connect.{0,20}failed",
     ),
     Sign(
         "connect_failed",
         (
-            "socketstartconnect",
+            "bootstrap",
+            "nccl warn",
+            "ncclsocket",
+            "net/socket",
             "socketpollconnect",
-            "connect to ",
-            "connection refused",
-            "no route to host",
-            "nccl_socket",
-            "network is unreachable",
+            "socketstartconnect",
         ),
         r"(?:socketStartConnect|socketPollConnect|ncclSocket\w{1,30}|NET/Socket|Bootstrap"
         r"|bootstrap).{0,120}"
@@ -201,14 +201,12 @@ SIGNS = (
     Sign(
         "store_timeout",
         (
+            " clients joined",
+            " seconds waiting for clients",
+            "client socket has failed to connect",
             "client socket has timed out",
-            "tcpstore",
             "distnetworkerror",
-            "distributed_init_method",
-            "failed to recv, got 0 bytes",
-            "timed out after",
-            "wait timeout after",
-            "clients joined",
+            "wait timeout after ",
         ),
         r"client socket has (?:timed out|failed to connect)"
         r"|Timed out after \d{1,6} seconds waiting for clients"
@@ -217,7 +215,10 @@ SIGNS = (
     ),
     Sign(
         "gloo_peer_closed",
-        ("connection closed by peer", "connection reset by peer", "broken pipe"),
+        (
+            "connection closed by peer",
+            "connection reset by peer",
+        ),
         r"(?:gloo|pair\.cc|transport/tcp).{0,120}(?:Connection closed by peer"
         r"|Connection reset by peer)"
         r"|Connection closed by peer \[",
@@ -227,7 +228,7 @@ SIGNS = (
     ),
     Sign(
         "graph_capture",
-        ("capture cuda graph failed", "capture cudagraph failed", "graph capture failed"),
+        ("capture cuda",),
         r"[Cc]apture (?:cuda|CUDA) ?graph failed",
         role="symptom",
         title="CUDA graph capture failed; its advice does not apply when a collective failed "
@@ -235,74 +236,71 @@ SIGNS = (
     ),
     Sign(
         "nccl_init_complete",
-        ("init complete",),
+        (
+            "init complete",
+            "ncclcomminitrank",
+        ),
         r"Init COMPLETE|ncclCommInitRank.{0,160}Init COMPLETE",
         role="context",
     ),
     Sign(
         "p2p_named",
         (
-            "p2p/ipc",
+            "-p2p ",
+            "access",
+            "custom",
+            "oneshot all",
+            "p2p/cumem",
             "p2p/direct",
-            "via p2p",
-            "topo -p2p",
-            "oneshot allreduce",
-            "custom allreduce",
-            "custom_all_reduce",
-            "pcie p2p",
-            "p2p access",
-            "peer access",
+            "p2p/indirect",
+            "p2p/ipc",
             "p2p_disable",
-            "peer-to-peer",
+            "pcie p2p",
+            "to-peer",
+            "via p2p",
         ),
-        r"P2P|[Oo]neshot all-?reduce|custom_?\s?all_?reduce|peer[- ](?:to-peer|access)",
+        r"via P2P|P2P/(?:IPC|direct|CUMEM|indirect)|-p2p |P2P_DISABLE|P2P access|PCIe P2P|[Oo]neshot all-?reduce|custom_?\s?all_?reduce|peer[- ](?:to-peer|access)",
         role="context",
     ),
     Sign(
         "hang_told",
         (
-            " hangs",
-            "hung on",
-            " hang on",
-            "is hanging",
-            "stuck at",
-            "got stuck",
-            "gets stuck",
             "freezes",
-            "no further output",
-            "is stuck",
-            "deadlock",
+            "hangs",
+            "hung at",
+            "hung for",
+            "hung in",
+            "hung on",
+            "is hanging",
             "never returns",
-            "hang at",
+            "no further log",
+            "no further output",
+            "stuck",
         ),
-        r"\b(?:hangs|hung|is hanging|freezes|never returns)\b|\bstuck\b|no further (?:output|log)",
+        r"\b(?:hangs|hung (?:on|at|for|in)|is hanging|freezes|never returns)\b|\bstuck\b|no further (?:output|log)",
         role="context",
     ),
     Sign(
         "busy_at_idle_power",
-        ("utiliz", "idle power"),
-        r"100 ?%.{0,60}util\w{0,10}.{0,40}(?:idle power|\d{2,3} ?W)"
-        r"|(?:util\w{0,10}).{0,30}100 ?%.{0,40}idle",
+        ("utili",),
+        r"100 ?%.{0,60}utili\w{0,10}.{0,40}(?:idle power|\d{2,3} ?W)"
+        r"|utili\w{0,10}.{0,30}100 ?%.{0,40}idle",
         role="context",
     ),
     Sign(
         "progress",
         (
-            "loading weights",
-            "load weight",
-            "model loading took",
+            " batch",
+            " weight",
+            "200 ok",
+            "application startup complete",
+            "fired up",
             "graph captur",
+            "init engine",
             "kv cache size",
+            "model loading took",
             "starting vllm",
             "throughput",
-            "200 ok",
-            "application startup",
-            "prefill batch",
-            "decode batch",
-            "capture cuda graph",
-            "init engine",
-            "fired up",
-            "torch.compile",
         ),
         r"Load(?:ing)? weights?\b|Model loading took|[Gg]raph captur|KV cache size"
         r"|Starting vLLM|throughput"
@@ -312,12 +310,10 @@ SIGNS = (
     Sign(
         "several_nodes",
         (
-            "spans across nodes",
-            "nnodes",
-            "number of nodes",
+            "multi",
+            "nnode",
             "remote_subscribe_addr='tcp",
-            "multi-node",
-            "multinode",
+            "spans across nodes",
         ),
         r"spans across nodes|--?nnodes[ =](?:[2-9]|\d\d)|\bn[Nn]odes?[ =:]{1,2}(?:[2-9]|\d\d)\b"
         r"|remote_subscribe_addr='tcp|multi-?node",
@@ -326,12 +322,9 @@ SIGNS = (
     Sign(
         "world_size",
         (
-            "world size",
-            "world_size",
             "nranks",
-            "tensor-parallel-size",
-            "tensor_parallel_size",
-            "nranks",
+            "parallel",
+            "world",
         ),
         r"(?:world[ _]size|n[Rr]anks|tensor[-_]parallel[-_]size)[ =:'\"]{1,4}(?P<size>\d{1,5})\b",
         role="context",
@@ -339,15 +332,14 @@ SIGNS = (
     Sign(
         "nccl_plugin_probe",
         (
-            "failed to find nccl",
-            "no plugin found",
-            "could not find: libnccl-net",
-            "plugin load",
+            "/plugin",
+            "could not find: libnccl",
+            "failed to find ncclcollnet",
+            "failed to find ncclnet",
+            "failed to find ncclprofiler",
+            "failed to find nccltuner",
             "failed to open libibverbs",
-            "libnccl-net.so",
-            "net/plugin",
-            "tuner/plugin",
-            "profiler/plugin",
+            "no plugin found",
         ),
         r"Failed to find (?:ncclNet|ncclCollNet|ncclTuner|ncclProfiler)|No plugin found|(?:NET"
         r"|TUNER|PROFILER|NVLS)"

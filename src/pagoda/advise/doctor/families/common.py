@@ -7,7 +7,7 @@ from ..model import Family, Sign
 SIGNS = (
     Sign(
         "traceback",
-        ("traceback (most recent",),
+        ("traceback (most recent call last)",),
         r"Traceback \(most recent call last\)",
         role="symptom",
         title="a Python traceback whose cause is not known",
@@ -15,8 +15,11 @@ SIGNS = (
     ),
     Sign(
         "exception_line",
-        ("error: ", "exception: ", "assertionerror", "indexerror", "keyerror", "typeerror"),
-        r"^(?:.{0,120}[\s\]])?[A-Za-z_][\w.]{0,60}(?:Error|Exception)(?:: |$)",
+        (
+            "error",
+            "exception",
+        ),
+        r"^(?:.{0,120}[\s\]])?[A-Za-z_][\w.]{0,60}(?:[Ee]rror|Exception)(?:: |$)",
         role="symptom",
         title="an exception whose cause is not known",
         collect="the lines before the exception, and the version of the program",
@@ -32,7 +35,11 @@ SIGNS = (
     ),
     Sign(
         "fatal_python",
-        ("fatal python error", "terminate called", "core dumped", "aborted (core"),
+        (
+            "core dumped",
+            "fatal python error",
+            "terminate called",
+        ),
         r"Fatal Python error|terminate called|[Cc]ore dumped",
         role="symptom",
         title="a process was ended by its runtime",
@@ -40,7 +47,7 @@ SIGNS = (
     ),
     Sign(
         "killed",
-        ("was killed", "terminated with exit code", "exited with code"),
+        (" code",),
         r"\bexit(?:ed)?(?: with)? code:? ?-?[1-9]",
         role="symptom",
         title="a process ended with an error code",

@@ -15,22 +15,16 @@ def _crashed(facts: Facts) -> Check | None:
 SIGNS = (
     Sign(
         "offload_full",
-        (
-            "cannot store blocks",
-            "cannot store block",
-            "failed to store blocks",
-            "unable to store blocks",
-        ),
+        (" store block",),
         r"(?:[Cc]annot|[Uu]nable to|[Ff]ailed to) store blocks?",
     ),
     Sign(
         "offload_trace",
         (
             "kv_offload",
-            "offloading_connector",
             "offloading/scheduler",
-            "offloadingconnector",
             "offloading/worker",
+            "offloading_connector",
             "simple_cpu_offload",
         ),
         r"(?:File \".{0,200}|\()?(?:kv_offload|offloading_connector|offloading/(?:scheduler"
@@ -41,41 +35,43 @@ SIGNS = (
     Sign(
         "offload_transfer",
         (
-            "transfer_async",
-            "'cpu', 'gpu'",
-            "'gpu', 'cpu'",
-            "swap_blocks",
-            "cumemcpybatchasync",
-            "transfer failed",
+            "') transfer",
+            "cumemcpybatchasync failed",
+            "swap_blocks(",
         ),
         r"Exception in \('(?:CPU|GPU)', '(?:CPU|GPU)'\) transfer|swap_blocks\("
         r"|cuMemcpyBatchAsync failed",
     ),
     Sign(
         "offload_named",
-        ("offloadingconnector", "kv-offloading", "kv_offloading", "offloading_connector"),
+        ("offloading",),
         r"OffloadingConnector|kv[-_]offloading|offloading_connector",
         role="context",
     ),
-    Sign("index_error", ("indexerror",), r"IndexError: list index out of range", role="context"),
-    Sign("assertion", ("assertionerror", "assert "), r"AssertionError", role="context"),
+    Sign(
+        "index_error",
+        ("indexerror: list index out of range",),
+        r"IndexError: list index out of range",
+        role="context",
+    ),
+    Sign("assertion", ("assertionerror",), r"AssertionError", role="context"),
     Sign(
         "swap_too_large",
-        ("too large swap space", "swap space", "exceeds available cpu memory"),
+        (
+            "available ",
+            "too large swap space",
+        ),
         r"Too large swap space|(?:cpu|CPU|host).{0,40}(?:exceeds"
         r"|more than) (?:the )?available (?:CPU |host )?memory",
     ),
     Sign(
         "load_failure",
         (
-            "kv load fail",
             "failed to load kv",
-            "kv_load_failure",
-            "invalid block ids",
-            "load failure",
-            "failed to recv",
+            "invalid kv blocks",
+            "load fail",
         ),
-        r"KV (?:cache )?load fail|[Ff]ailed to load KV|kv_load_failure_policy|invalid KV blocks",
+        r"KV (?:cache )?load fail|[Ff]ailed to load KV|invalid KV blocks",
     ),
 )
 
@@ -160,7 +156,7 @@ CAUSES = (
         kind="kv_transfer",
         sentence="A connector could not load KV that the scheduler had "
         "counted on; the requests are "
-        "recomputed or fail, by kv_load_failure_policy.",
+        "recomputed or fail, by the policy for load failures.",
         remedy="Find why the source lost the blocks (evicted, restarted, unreachable); prefer the "
         "policy recompute.",
         will_not_help=(("longer client time-outs", "the blocks do not come back"),),

@@ -35,17 +35,16 @@ SIGNS = (
     Sign(
         "illegal_access",
         (
-            "illegal memory access",
-            "cudaerrorillegaladdress",
             "cuda failure 700",
+            "illegal instruction",
+            "illegal memory access",
+            "illegal_address",
+            "illegaladdress",
+            "launch_failed",
+            "launchfailure",
+            "memory access fault by gpu",
             "misaligned address",
             "unspecified launch failure",
-            "illegal instruction",
-            "cuda_error_illegal_address",
-            "hip error: an illegal",
-            "cudaerrorlaunchfailure",
-            "memory access fault by gpu",
-            "cuda_error_launch_failed",
             "warp illegal address",
         ),
         r"illegal memory access|IllegalAddress|ILLEGAL_ADDRESS|Cuda failure 700|misaligned address"
@@ -54,22 +53,21 @@ SIGNS = (
     ),
     Sign(
         "device_assert",
-        ("device-side assert", "assertion `", "cudaerrorassert", "index out of bounds"),
+        (
+            "assertion `",
+            "cudaerrorassert",
+            "device-side assert triggered",
+        ),
         r"device-side assert triggered|cudaErrorAssert|\.cu:\d{1,6}:.{0,200}Assertion `",
     ),
     Sign(
         "cuda_oom",
         (
-            "cuda out of memory",
-            "torch.outofmemoryerror",
-            "torch.cuda.outofmemoryerror",
-            "cuda error: out of memory",
-            "outofmemoryerror",
-            "cuda failure 2 'out of memory",
+            " 'out of memory",
+            " out of memory",
             "cublas_status_alloc_failed",
-            "hip out of memory",
             "cuda_error_out_of_memory",
-            "cuda failure 'out of memory",
+            "outofmemoryerror",
         ),
         r"(?:CUDA|HIP) out of memory|(?:torch|cuda)\.(?:cuda\.)?OutOfMemoryError"
         r"|CUDA error: out of memory"
@@ -78,12 +76,10 @@ SIGNS = (
     Sign(
         "gpu_occupied",
         (
-            "less than desired gpu memory",
+            " gib memory in use",
+            "error in memory profiling",
             "free memory on device",
-            "other processes",
-            "has insufficient memory",
-            "memory occupied by other",
-            "initial free memory",
+            "initial free memory ",
         ),
         r"[Ff]ree memory on device.{0,120}less than desired"
         r"|Process \d{1,10} has [\d.]{1,10} GiB memory in use"
@@ -91,25 +87,28 @@ SIGNS = (
     ),
     Sign(
         "invalid_ordinal",
-        ("invalid device ordinal", "cudaerrorinvaliddevice", "invalid device id", "device ordinal"),
+        (
+            "cudaerrorinvaliddevice",
+            "invalid device id",
+            "invalid device ordinal",
+        ),
         r"invalid device ordinal|cudaErrorInvalidDevice\b|[Ii]nvalid device id",
     ),
     Sign(
         "no_gpu",
         (
-            "no cuda gpus are available",
-            "no cuda-capable device",
-            "found no nvidia driver",
-            "torch not compiled with cuda",
-            "failed to infer device type",
-            "no devices were found",
-            "couldn't communicate with the nvidia driver",
+            " to initialize nvml",
             "could not select device driver",
-            "failed to initialize nvml",
-            "nvml_error",
-            "cuda error 100",
+            "couldn't communicate with the nvidia driver",
+            "error 100",
             "error 101",
             "error 999",
+            "failed to infer device type",
+            "found no nvidia driver",
+            "no cuda gpus are available",
+            "no cuda-capable device",
+            "no devices were found",
+            "torch not compiled with cuda",
         ),
         r"No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver"
         r"|Failed to infer device type"
@@ -121,27 +120,30 @@ SIGNS = (
     Sign(
         "ecc_cuda",
         (
-            "uncorrectable ecc error",
             "cudaerroreccuncorrectable",
-            "ecc error encountered",
-            "nvlink error was detected",
-            "uncorrectable nvlink",
+            "uncorrectable ecc error",
+            "uncorrectable nvlink error",
         ),
         r"uncorrectable ECC error|cudaErrorECCUncorrectable|[Uu]ncorrectable NVLink error",
     ),
     Sign(
         "fabric_802",
         (
-            "system not yet initialized",
             "error 802",
-            "cudaerrorsystemnotready",
-            "cuda_error_system_not_ready",
+            "system not yet initialized",
+            "system_not_ready",
+            "systemnotready",
         ),
         r"system not yet initialized|[Ee]rror 802\b|SystemNotReady|SYSTEM_NOT_READY",
     ),
     Sign(
         "fabric_manager",
-        ("fabric manager", "fabricmanager", "fabric.state", "fabric state", "nv-fabricmanager"),
+        (
+            "fabric s",
+            "fabric.s",
+            "fabrics",
+            "manager",
+        ),
         r"(?:nvidia-)?fabric[ -]?manager.{0,100}(?:fail|never|not running|not (?:been )?start"
         r"|mismatch|abort"
         r"|error|inactive|version)|fabric(?:\.s| s|S)tate.{0,30}(?:In Progress|not|N/A)",
@@ -149,15 +151,13 @@ SIGNS = (
     Sign(
         "host_register_failed",
         (
-            "cudahostregister",
             "cudahostalloc",
-            "cumemhostregister",
-            "cumemhostalloc",
+            "cudahostregister",
             "cudamallochost",
-            "pin memory",
-            "pin_memory",
-            "pinned memory",
-            "page-locked",
+            "cumemhostalloc",
+            "cumemhostregister",
+            "memory",
+            "page-lock",
         ),
         r"(?:cudaHostRegister|cuMemHostRegister|cudaHostAlloc|cuMemHostAlloc|cudaMallocHost"
         r"|pin(?:ned|ning)?[ _]memory"
@@ -169,33 +169,36 @@ SIGNS = (
     ),
     Sign(
         "cuda_memory_allocation",
-        ("cudaerrormemoryallocation", "cuda_error_out_of_memory"),
+        (
+            "cuda_error_out_of_memory",
+            "cudaerrormemoryallocation",
+        ),
         r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY",
         role="context",
     ),
     Sign(
         "host_region_bytes",
-        ("cpu_bytes_to_use", "cudahostregister", "cumemhostregister", "host pool", "host memory"),
-        r"(?:cpu_bytes_to_use|size_?(?:bytes)?|bytes"
+        (
+            "bytes",
+            "length",
+        ),
+        r"(?:cpu_bytes_to_use|bytes"
         r"|length)[\"']?\s{0,2}[:=]\s{0,2}(?P<bytes>\d{10,16})\b",
         role="context",
     ),
     Sign(
         "host_region_gib",
         (
-            "host memory",
-            "host pool",
-            "hicache",
-            "kv-offloading",
-            "kv_offloading",
-            "cudahostregister",
-            "pinned",
-            "cpu_bytes",
-            "max_local_cpu",
+            "code = 2",
+            "code=2",
+            "failed",
+            "fails",
+            "failure",
             "hicache-size",
-            " gib) ",
+            "max_local_cpu_size",
+            "offloading",
         ),
-        r"(?P<gib>\d{1,4}(?:\.\d{1,3})?) ?GiB\b.{0,60}(?:fail|code ?= ?2)"
+        r"(?P<gib>\d{1,4}(?:\.\d{1,3})?) ?GiB\b.{0,60}(?:fails|failed|failure|code=2|code = 2)"
         r"|(?:kv[-_]offloading[-_]size|hicache-size"
         r"|max_local_cpu_size)[ =:'\"]{1,4}(?P<setting>\d{1,5})",
         role="context",
@@ -203,13 +206,12 @@ SIGNS = (
     Sign(
         "cuda_generic",
         (
+            "cublas_status_",
             "cuda error:",
             "cuda failure",
-            "cudaerror",
-            "unhandled cuda error",
+            "cudnn_status_",
             "ncclunhandledcudaerror",
-            "cublas_status",
-            "cudnn_status",
+            "unhandled cuda error",
         ),
         r"CUDA error:|Cuda failure|unhandled cuda error|ncclUnhandledCudaError"
         r"|CUBLAS_STATUS_(?!ALLOC)\w{1,40}"

@@ -32,11 +32,9 @@ SIGNS = (
     Sign(
         "kv_none_left",
         (
-            "no available memory for the cache",
-            "not enough memory. please try",
-            "no memory left for kv",
             "available kv cache memory: -",
-            "available kv cache memory",
+            "no available memory for the cache blocks",
+            "not enough memory. please try to increase",
         ),
         r"No available memory for the cache blocks|Not enough memory\. Please try to increase"
         r"|[Aa]vailable KV cache memory: -\d",
@@ -44,11 +42,9 @@ SIGNS = (
     Sign(
         "kv_below_length",
         (
+            "kv cache is needed, which is larger than",
+            "larger than the available kv",
             "larger than the maximum number of tokens",
-            "larger than the available kv cache",
-            "kv cache is needed",
-            "decreasing `max_model_len`",
-            "kv cache memory",
         ),
         r"max(?:imum)? (?:seq|model)\w{0,3} len\w{0,4}.{0,120}larger than (?:the maximum "
         r"number of tokens|the available KV)"
@@ -57,11 +53,10 @@ SIGNS = (
     Sign(
         "request_too_long",
         (
-            "maximum context length is",
+            "exceeds the ",
             "longer than the maximum model length",
-            "exceeds the model's context",
-            "input is longer than",
-            "context length is only",
+            "longer than the model's context",
+            "maximum context length is",
         ),
         r"maximum context length is|longer than the maximum model length"
         r"|exceeds the (?:model's )?(?:context|maximum)"
@@ -70,60 +65,55 @@ SIGNS = (
     ),
     Sign(
         "length_over_model",
-        ("greater than the derived max_model_len", "max_model_len", "rope_scaling"),
+        ("greater than the derived max_model_len",),
         r"greater than the derived max_model_len",
     ),
     Sign(
         "preempted",
-        ("preempted", "preemption", "preempt"),
+        (
+            "preempted",
+            "preempting ",
+            "preemption",
+        ),
         r"(?:group|request|req)\b.{0,80}\bpreempted\b(?:.{0,400}total_num_cumulative_preemption=(?P<total>\d{1,9}))?"
         r"|[Nn]um_?preemptions?[=: ]{1,3}(?P<sum>[1-9]\d{0,8})|[Pp]reempting (?:request"
         r"|sequence|\d)",
+        any_level=True,
     ),
     Sign(
         "retracted",
         (
             "decode out of memory happened",
             "kv cache pool is full",
-            "retract requests",
-            "#retracted",
-            "retracted_reqs",
-            "retract_decode",
+            "retracted_reqs:",
         ),
         r"Decode out of memory happened|KV cache pool is full.{0,40}[Rr]etract"
         r"|#?retracted_reqs: ?[1-9]",
+        any_level=True,
     ),
     Sign(
         "prefill_oom",
         (
-            "prefill out of memory",
-            "out of memory. try to lower your batch",
-            "failed to allocate kv",
-            "no enough kv",
-            "token_to_kv_pool",
+            " out of memory.",
+            "try to lower your batch size",
         ),
         r"(?:Prefill|Decode) out of memory\. ?(?:Try|$)|[Tt]ry to lower your batch size",
     ),
     Sign(
         "pool_leak",
         (
+            " memory leak",
             "memory leak detected",
-            "token_to_kv_pool_allocator memory leak",
-            "kv pool leak",
-            "req_to_token_pool memory leak",
         ),
         r"memory leak detected|pool(?:_allocator)? memory leak",
     ),
     Sign(
         "port_taken",
         (
-            "address already in use",
+            "[errno 98]",
             "eaddrinuse",
-            "only one usage of each socket",
+            "in use",
             "port is already allocated",
-            "errno 98",
-            "failed to bind",
-            "is already in use",
         ),
         r"[Aa]ddress already in use|EADDRINUSE|port is already allocated|\[Errno 98\]"
         r"|[Pp]ort \d{2,5} is (?:already )?in use",
@@ -131,11 +121,8 @@ SIGNS = (
     Sign(
         "tp_too_large",
         (
-            "is not divisible by",
-            "must be divisible by",
-            "world size (",
-            "cannot be evenly divided",
-            "larger than the number of available gpus",
+            " divisible",
+            ") is larger than the number of available gpus",
             "not enough gpus",
         ),
         r"(?:attention heads|num_heads|vocab size|hidden size|intermediate_size"
@@ -146,12 +133,10 @@ SIGNS = (
     Sign(
         "unsupported_dtype",
         (
-            "bfloat16 is only supported",
+            "bfloat16 is only supported on",
             "compute capability of at least",
-            "requires compute capability",
-            "is not supported on this gpu",
-            "does not support compute capability",
             "minimum capability",
+            "requires compute capability",
         ),
         r"Bfloat16 is only supported on|compute capability of at least|requires compute capability"
         r"|[Mm]inimum capability:? \d{1,3}",
@@ -159,16 +144,13 @@ SIGNS = (
     Sign(
         "model_access",
         (
+            " client error",
             "gated repo",
-            "401 client error",
-            "repository not found",
-            "is not a local folder",
-            "403 client error",
-            "can't load the configuration",
-            "couldn't connect to 'https",
-            "offline mode",
-            "localentrynotfounderror",
             "invalid repository id",
+            "is not a local folder and is not a valid model",
+            "localentrynotfounderror",
+            "repository not found",
+            "we couldn't connect to",
         ),
         r"[Gg]ated [Rr]epo|40[13] Client Error|Repository Not Found"
         r"|is not a local folder and is not a valid model"
@@ -177,72 +159,69 @@ SIGNS = (
     Sign(
         "bad_argument",
         (
-            "unrecognized arguments",
-            "error: argument",
-            "invalid choice",
-            "validation error for",
-            "unknown quantization",
-            "quantization method",
+            "error: argument ",
+            "unknown quantization method",
+            "unrecognized arguments:",
+            "validation error",
         ),
         r"unrecognized arguments:|error: argument |validation errors? for \w{1,40}(?:Config|Args)"
         r"|Unknown quantization method",
     ),
     Sign(
         "shm_broadcast_wait",
-        ("shared memory broadcast block", "shm_broadcast"),
+        ("no available ",),
         r"No available shared memory broadcast block|No available block found in \d{1,5} ?second",
         role="symptom",
         title="a reader or writer of the engine's broadcast queue waits",
+        passing=True,
         collect="py-spy dump of every worker process while it waits",
     ),
     Sign(
         "shm_broadcast_trace",
-        ("shm_broadcast.py",),
+        ('shm_broadcast.py", line ',),
         r"shm_broadcast\.py\", line \d{1,6}, in (?:acquire_read|acquire_write|dequeue|enqueue)",
         role="context",
     ),
     Sign(
         "timeout_error",
-        ("timeouterror", "rpc call to", "timed out."),
+        (
+            "rpc call to ",
+            "timeouterror",
+        ),
         r"^(?:.{0,80}\b)?TimeoutError\b|RPC call to \w{1,40} timed out",
         role="symptom",
         title="a call inside the engine timed out",
         collect="py-spy dump of every worker process while it waits",
     ),
-    Sign("rpc_timeout", ("rpc call to",), r"RPC call to (?P<call>\w{1,40}) timed out"),
+    Sign("rpc_timeout", ("rpc call to ",), r"RPC call to (?P<call>\w{1,40}) timed out"),
     Sign(
         "engine_watchdog",
         (
+            "health check failed.",
             "watchdog timeout",
-            "watchdog_timeout",
-            "scheduler watchdog",
-            "detokenizer",
-            "health check failed",
-            "last_forward_ct",
         ),
         r"[Ww]atchdog [Tt]imeout|Health check failed\. ?Server couldn't get"
         r"|watchdog timeout \(self\.watchdog_timeout",
+        any_level=True,
     ),
     Sign(
         "engine_dead",
         (
-            "enginedeaderror",
-            "engine core proc",
-            "enginecore encountered",
-            "engine process failed",
-            "engine core initialization failed",
-            "engine loop has died",
-            "workerproc initialization",
-            "asyncenginedeaderror",
-            "enginecore failed to start",
-            "workerproc failed to start",
             "background loop has errored",
+            "child process unexpectedly",
+            "core encountered",
+            "core failed",
+            "core initialization failed",
+            "core proc",
             "died unexpectedly",
+            "engine loop has died",
+            "engine process failed",
+            "enginedeaderror",
+            "is dead. please check",
             "received sigquit",
             "scheduler hit an exception",
-            "is dead. please check",
-            "child process unexpectedly",
-            "scheduler is dead",
+            "workerproc failed to start",
+            "workerproc initialization failed",
         ),
         r"EngineDeadError|Engine ?[Cc]ore (?:proc|encountered|initialization failed|failed)"
         r"|Engine process failed"
@@ -257,15 +236,15 @@ SIGNS = (
     Sign(
         "segfault",
         (
-            "segmentation fault",
-            "sigsegv",
-            "exit code 139",
-            "exit code: -11",
-            "signal 11",
+            "exit code",
+            "exitcode",
             "segfault at",
-            "exitcode: -11",
+            "segfault encountered",
+            "segmentation fault",
+            "signal 11",
+            "sigsegv",
         ),
-        r"[Ss]egmentation fault|SIGSEGV|exit ?code:? (?:139|-11)\b|signal 11\b|segfault (?:at"
+        r"[Ss]egmentation fault|SIGSEGV|(?:exit code|exitcode):? (?:139|-11)\b|signal 11\b|segfault (?:at"
         r"|encountered)",
         role="symptom",
         title="a process died of a segmentation fault",
@@ -275,34 +254,37 @@ SIGNS = (
     ),
     Sign(
         "leaked_shm",
-        ("leaked shared_memory", "leaked semaphore", "resource_tracker"),
+        (
+            "leaked semaphore",
+            "leaked shared_memory",
+            "resource_tracker",
+        ),
         r"leaked (?:shared_memory|semaphore) objects|resource_tracker",
         role="noise",
     ),
     Sign(
         "worker_exiting",
-        ("worker exiting", "killing local vllm worker"),
+        (
+            "killing local vllm worker",
+            "worker exiting",
+        ),
         r"Worker exiting|Killing local vLLM worker",
         role="noise",
     ),
     Sign(
         "known_warnings",
         (
-            "not implemented in <vllm",
+            "bigger than a reserved number",
+            "cuda graph ",
             "custom allreduce is disabled",
-            "flashinfer is not available",
-            "default sampling parameters have been overridden",
             "default moe config",
+            "flashinfer is not available",
+            "format mismatch",
+            "not implemented in <vllm",
             "overriding num_gpu_blocks",
             "packed_modules_mapping",
-            "might cause deadlock",
-            "is bigger than a reserved number",
-            "cuda graph memory",
-            "no platform detected",
-            "default vllm sampling",
-            "tokenizers parallelism",
             "reducing torch parallelism",
-            "potential format mismatch",
+            "sampling parameters have been overridden",
         ),
         r"not implemented in <vllm|Custom allreduce is disabled|FlashInfer is not available"
         r"|sampling parameters have been overridden|default MoE config|Overriding num_gpu_blocks"
@@ -312,12 +294,26 @@ SIGNS = (
         role="noise",
     ),
     Sign(
+        "settings_printed",
+        (
+            "args: namespace(",
+            "engineargs(",
+            "non-default args",
+            "server_args=",
+            "serverargs(",
+            "vllmconfig(",
+            "with config",
+        ),
+        r"non-default args|args: Namespace\(|ServerArgs\(|[Ee]ngine .{0,40}with config|VllmConfig\("
+        r"|EngineArgs\(|server_args=",
+        role="settings",
+    ),
+    Sign(
         "client_gone",
         (
-            "client disconnected",
-            "request aborted",
             "aborted request",
-            "cancellederror",
+            "asyncio.exceptions.cancellederror",
+            "client disconnected",
             "invalid http request",
         ),
         r"[Cc]lient disconnected|[Aa]borted request|Invalid HTTP request"
@@ -327,11 +323,9 @@ SIGNS = (
     Sign(
         "shutdown_asked",
         (
-            "keyboardinterrupt",
-            "received sigterm",
-            "signal 15",
-            "shutting down",
             "finished server process",
+            "keyboardinterrupt",
+            "shutting down gracefully",
             "sigterm",
         ),
         r"KeyboardInterrupt|SIGTERM|Finished server process|[Ss]hutting down gracefully",
@@ -545,7 +539,9 @@ CAUSES = (
         check=lambda facts: (
             None
             if not facts.has("rpc_timeout", "engine_watchdog", "timeout_error")
-            and facts.count("shm_broadcast_wait") < 2  # once is usual while kernels compile
+            and (
+                facts.count("shm_broadcast_wait") < 2 or facts.recovered("shm_broadcast_wait")
+            )  # once is usual while kernels compile
             else Check()
         ),
     ),

@@ -33,11 +33,8 @@ SIGNS = (
         "ib_retry",
         (
             "got completion",
-            "transport retry counter exceeded",
-            "vendor err",
-            "work completion",
             "retry_exc",
-            "ibv_wc_retry",
+            "transport retry counter exceeded",
         ),
         r"Got completion.{0,80}(?:status=|error |status )(?:IBV_WC_RETRY_EXC_ERR\()?12\b"
         r"|transport retry counter exceeded|RETRY_EXC",
@@ -48,36 +45,36 @@ SIGNS = (
             "got completion",
             "local protection error",
             "remote access error",
-            "work request flushed",
             "remote operation error",
         ),
         r"Got completion.{0,80}(?:status=|error "
         r"|status )(?!12\b)(?:IBV_\w{1,40}\()?(?P<status>[1-9]\d?)\b"
         r"|\blocal protection error|\bremote access error|remote operation error",
     ),
-    Sign("gid_ipv4", ("::ffff:",), r"[Gg]ids?:? ?:{0,2}ffff:", role="context"),
+    Sign("gid_ipv4", ("ffff:",), r"[Gg]ids?:? ?:{0,2}ffff:", role="context"),
     Sign(
         "gid_link_local",
-        ("gid fe80", "gids fe80", "gid: fe80"),
+        ("fe80:",),
         r"[Gg]ids?:? ?fe80:",
         role="context",
     ),
     Sign(
         "ib_modify_qp",
-        ("ibv_modify_qp", "modify qp to rt", "qp to rtr", "qp to rts"),
+        (
+            "failed to modify qp",
+            "ibv_modify_qp",
+        ),
         r"ibv_modify_qp\w{0,20} failed|[Ff]ailed to modify (?:QP|qp)(?: to RT[RS])?",
     ),
     Sign(
         "ib_port",
         (
+            "link down",
+            "mlx5_core",
+            "no active ",
+            "not active",
             "port error",
             "port_err",
-            "async event",
-            "link down",
-            "port state: down",
-            "no active port",
-            "port is not active",
-            "ib_event",
         ),
         r"[Aa]sync(?:hronous)? event.{0,60}(?:port error|PORT_ERR|link down)"
         r"|IBV?_EVENT_PORT_ERR|mlx5_core.{0,120}Link down"
@@ -86,26 +83,32 @@ SIGNS = (
     Sign(
         "ib_no_device",
         (
-            "no device found",
-            "failed to open libibverbs",
-            "no ib devices",
-            "no rdma devices",
+            " device",
             "no available rnic",
-            "no hca",
         ),
         r"NET/IB : No device found|No (?:IB|RDMA) devices? (?:found|available)|no available RNIC",
     ),
     Sign(
         "gdr_missing",
-        ("nvidia_peermem", "nv_peer_mem", "gpu direct rdma disabled", "gdrcopy"),
+        (
+            "gpu direct rdma disabled",
+            "nv_peer_mem",
+            "nvidia_peermem",
+        ),
         r"(?:nvidia_peermem|nv_peer_mem).{0,60}(?:not loaded|missing|not found|fail)"
         r"|GPU Direct RDMA Disabled",
         role="context",
     ),
     Sign(
         "efa_error",
-        ("fi_efa", "net/ofi", "libfabric", "efa_rdm", "prov/efa"),
-        r"(?:NET/OFI|[Ll]ibfabric|efa).{0,120}(?:[Ee]rror|WARN|failed)(?!.{0,40}symbol)",
+        (
+            "efa_rdm",
+            "fi_efa",
+            "libfabric",
+            "net/ofi",
+            "prov/efa",
+        ),
+        r"(?:NET/OFI|[Ll]ibfabric|fi_efa|prov/efa|efa_rdm).{0,120}(?:[Ee]rror|WARN|failed)(?!.{0,40}symbol)",
     ),
 )
 

@@ -15,14 +15,8 @@ SIGNS = (
     Sign(
         "hicache_evict_trace",
         (
-            "evict_host",
-            "hiradix_cache",
-            "hicache",
-            "_evict_",
-            "evict_regular",
-            "memory_pool_host",
-            "unified_radix_cache",
-            "hierarchical_cache",
+            " line ",
+            "evict_",
         ),
         r"in (?:_?evict_host|evict_regular|_?evict_\w{1,30}host\w{0,20})\b"
         r"|(?:hiradix_cache|hi_?\w{0,10}radix\w{0,20}|unified_radix_cache"
@@ -32,15 +26,12 @@ SIGNS = (
     Sign(
         "hicache_trace",
         (
-            "hiradix_cache.py",
-            "hicache",
-            "unified_radix_cache",
+            "_radix_cache",
+            "cache_controller",
+            "hiradix_cache",
+            "mem_cache/",
             "memory_pool_host",
-            "hybrid_cache_controller",
-            "cache_controller.py",
-            "unified_cache_components",
-            "mamba_radix_cache",
-            "swa_radix_cache",
+            "unified_cache_components/",
         ),
         r"(?:hiradix_cache|unified_radix_cache|memory_pool_host|cache_controller"
         r"|\w{1,20}_radix_cache"
@@ -50,11 +41,11 @@ SIGNS = (
     Sign(
         "load_back_trace",
         (
+            "host_value is not none",
+            "in build_hicache_transfers",
+            "in commit_hicache_transfer",
+            "in write_backup",
             "load_back",
-            "commit_hicache_transfer",
-            "build_hicache_transfers",
-            "write_backup",
-            "host_value",
         ),
         r"in (?:init_)?load_back\b|in commit_hicache_transfer|in build_hicache_transfers"
         r"|in write_backup\b"
@@ -63,13 +54,11 @@ SIGNS = (
     Sign(
         "state_slot",
         (
-            "can not alloc mamba",
-            "cannot alloc mamba",
-            "alloc mamba",
-            "mamba cache",
-            "mamba_slot",
-            "mamba pool",
             "_alloc_mamba_slot",
+            "mamba cache",
+            "mamba pool",
+            "not alloc",
+            "not enough mamba",
         ),
         r"[Cc]an ?not alloc(?:ate)? (?:the )?(?:mamba|state|ssm|gdn)|_alloc_mamba_slot"
         r"|[Mm]amba (?:pool|cache) is (?:full|exhausted)"
@@ -77,24 +66,20 @@ SIGNS = (
     ),
     Sign(
         "hicache_no_memory",
-        ("not enough host memory", "host memory available", "hierarchical cache"),
+        ("host memory",),
         r"[Nn]ot enough host memory|host memory.{0,40}(?:less than|exceeds|insufficient)",
     ),
     Sign(
         "hicache_storage",
         (
-            "storage backend",
-            "prefetch_thread",
-            "backup_thread",
-            "prefetch thread",
-            "backup thread",
-            "_page_backup",
-            "_page_transfer",
-            "hicache storage",
-            "write page to storage",
-            "write_storage",
+            "_io_aux",
+            "_thread",
+            "hicache",
+            "page_backup",
+            "page_get",
             "page_set",
-            "hicachefile",
+            "page_transfer",
+            "storage backend",
         ),
         r"(?:in |Exception in thread.{0,40})(?:prefetch|backup)_(?:io_aux|thread)\w{0,10}"
         r"|in _?page_(?:backup|transfer|get|set)\b"

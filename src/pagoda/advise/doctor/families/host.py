@@ -15,11 +15,10 @@ SIGNS = (
     Sign(
         "oom_killed",
         (
-            "out of memory: killed",
-            "oom-kill:",
-            "killed process",
             "invoked oom-killer",
+            "killed process ",
             "memory cgroup out of memory",
+            "oom-kill:",
             "oom_reaper",
         ),
         r"(?:Out of memory: |out of memory: )?Killed process \d{1,10} \((?P<task>[^)]{1,40})\)"
@@ -27,42 +26,45 @@ SIGNS = (
     ),
     Sign(
         "oom_killed_pod",
-        ("oomkilled", "container_oom", "systemoom"),
+        (
+            "oomkilled",
+            "systemoom",
+        ),
         r"\bOOMKilled\b|\bSystemOOM\b",
     ),
     Sign(
         "ray_oom",
         (
-            "killed due to the node running low",
-            "memory monitor",
-            "due to memory pressure",
-            "node was low on memory",
+            "due to memory pressure (oom)",
+            "killed due to the node running low on memory",
             "ray.exceptions.outofmemoryerror",
-            "(oom))",
         ),
         r"killed due to the node running low on memory|due to memory pressure \(OOM\)"
         r"|ray\.exceptions\.OutOfMemoryError",
     ),
     Sign(
         "python_memory",
-        ("memoryerror", "cannot allocate memory", "defaultcpuallocator", "bad_alloc"),
+        (
+            "[errno 12] cannot allocate memory",
+            "defaultcpuallocator: can't",
+            "defaultcpuallocator: not enough",
+            "memoryerror",
+            "std::bad_alloc",
+        ),
         r"^(?!.{0,400}(?:ibv_|mlock|cudaHost|NCCL)).{0,400}(?:\bMemoryError\b|DefaultCPUAllocator: "
         r"(?:can't|not enough)|std::bad_alloc|\[Errno 12\] Cannot allocate memory)",
     ),
     Sign(
         "sigkill",
         (
-            "exit code 137",
-            "exit code -9",
-            "exit code: -9",
-            "signal 9",
+            "exit code",
+            "exitcode",
+            "exited with code ",
             "sigkill",
-            "exitcode: -9",
-            "exited with code 137",
+            "signal 9",
         ),
-        r"^(?!.{0,2000}potential root causes).{0,2000}(?:exit(?:ed with)? ?code:? ?-?(?:137"
-        r"|9)\b|\(SIGKILL\)"
-        r"|signal 9\b|Signals\.SIGKILL)",
+        r"^(?!.{0,2000}potential root causes).{0,2000}(?:exit code:? -?(?:137|9)\b"
+        r"|exited with code -?(?:137|9)\b|exitcode:? -?(?:137|9)\b|SIGKILL|signal 9\b)",
         role="symptom",
         title="a process was killed with SIGKILL",
         collect="journalctl -k | grep -i oom, and the pod's last state (kubectl describe pod)",
@@ -71,12 +73,8 @@ SIGNS = (
         "memlock",
         (
             "cannot allocate memory",
-            "memlock",
             "max locked memory",
-            "rlimit_memlock",
-            "ibv_reg_mr",
-            "ibv_create_cq",
-            "ibv_create_qp",
+            "mlock",
         ),
         r"ibv_(?:reg_mr\w{0,20}|create_cq|create_qp|alloc_pd"
         r"|exp_reg_mr)\b.{0,120}Cannot allocate memory"
@@ -84,44 +82,70 @@ SIGNS = (
         r"|mlock(?:all)?\b.{0,60}(?:fail|Cannot allocate)|max locked memory.{0,40}(?:too|only"
         r"|\b\d{2,6}\b)",
     ),
-    Sign("nofile", ("too many open files", "[errno 24]"), r"Too many open files|\[Errno 24\]"),
+    Sign(
+        "nofile",
+        (
+            "[errno 24]",
+            "too many open files",
+        ),
+        r"Too many open files|\[Errno 24\]",
+    ),
     Sign(
         "nproc",
         (
             "can't start new thread",
-            "cannot fork",
+            "libgomp: thread creation failed",
             "pthread_create failed",
-            "resource temporarily unavailable",
+            "resource temporarily",
         ),
         r"can't start new thread|pthread_create failed|fork: (?:retry: )?Resource temporarily"
         r"|libgomp: Thread creation failed|std::system_error.{0,80}Resource temporarily",
     ),
     Sign(
         "pcie_aer",
-        ("pcie bus error", "uncorrectable (fatal)", "uncorrected (fatal)"),
+        (
+            "fatal",
+            "uncorrect",
+        ),
         r"PCIe Bus Error: severity=(?:Uncorrect|Fatal)\w{0,20}|AER:.{0,60}(?:Fatal"
         r"|Uncorrect\w{0,10} \(Fatal\))",
     ),
     Sign(
         "pcie_corrected",
-        ("severity=corrected", "aer: correct", "corrected error"),
+        (
+            "correctable",
+            "corrected",
+        ),
         r"severity=Corrected|AER: (?:Multiple )?Correct(?:ed|able) error",
         role="noise",
     ),
     Sign(
         "iommu_fault",
-        ("io_page_fault", "dmar: [", "dmar: drhd", "event logged [io_page"),
+        (
+            "dmar:",
+            "handling fault status reg",
+            "io_page_fault",
+        ),
         r"IO_PAGE_FAULT|DMAR:.{0,120}(?:fault|Fault)|handling fault status reg",
     ),
     Sign(
         "acs_enabled",
-        ("acsctl:", "access control services", "pcie acs"),
+        (
+            " enabled",
+            "reqredir",
+            "srcvalid",
+        ),
         r"ACSCtl:.{0,40}(?:SrcValid|ReqRedir)\+|ACS.{0,40}(?:is|are) enabled",
     ),
     Sign(
         "machine_check",
-        ("hardware error", "machine check", "mce: [", "edac mc"),
-        r"\[Hardware Error\]|Machine check events logged|EDAC.{0,80}\bUE\b|mce: \[Hardware",
+        (
+            "[hardware error]",
+            "edac mc",
+            "machine check events logged",
+            "mce: [hardware",
+        ),
+        r"\[Hardware Error\]|Machine check events logged|EDAC MC.{0,80}\bUE\b|mce: \[Hardware",
     ),
 )
 

@@ -35,66 +35,57 @@ SIGNS = (
     Sign(
         "corrupt_block",
         (
-            "corrupt",
-            "checksum mismatch",
-            "crc mismatch",
-            "digest mismatch",
-            "seal mismatch",
-            "bad checksum",
-            "hash mismatch",
-            "fingerprint mismatch",
-            "checksum error",
+            " damaged",
             "bad magic",
-            "checksum failed",
+            "checksum",
+            "corrupt",
+            "crc mismatch",
+            "crc32",
+            "digest",
+            "failed ",
+            "fingerprint mismatch",
+            "hash mismatch",
             "integrity",
-            "invalid tag",
-            "checksum verification",
+            "seal mismatch",
+            "sealbroken",
+            "sealed",
+            "sealerror",
+            "sealmismatch",
         ),
-        r"(?:block|page|chunk|slot|kv|cache|entry|payload|seal|object|shard"
-        r"|store)\b.{0,80}(?:is corrupt|corrupted\b"
-        r"|[Cc]hecksum (?:mismatch|error|fail\w{0,3})|(?:crc|digest|seal|hash"
-        r"|fingerprint) mismatch|bad magic)"
-        r"|(?:[Cc]hecksum|CRC|[Dd]igest|[Ss]eal|[Ii]ntegrity)\w{0,8} (?:mismatch|error"
-        r"|check failed|verification failed|failed).{0,100}"
+        r"(?:block|page|chunk|slot|kv|cache|entry|payload|seal|object|shard|store)\b.{0,80}"
+        r"(?:(?:is|are|was) (?:corrupt|damaged)|corrupted\b|bad magic|checksum mismatch"
+        r"|checksum error|checksum fail|failed (?:its |the )?(?:checksum|digest|crc|seal)"
+        r"|crc mismatch|digest mismatch|seal mismatch|hash mismatch|fingerprint mismatch)"
+        r"|(?:checksum|digest|integrity|crc32c?|sealed)\w{0,8} (?:mismatch|error|check failed"
+        r"|verification failed|failed).{0,100}"
         r"(?:block|page|chunk|slot|kv|cache|entry|payload|key)"
-        r"|\b(?:Corrupt|Integrity|Checksum|Seal)\w{0,20}(?:Error|Exception)\b"
-        r"|[Cc]orrupt(?:ed)? (?:kv |cache |cached |stored )?(?:block|page|chunk|entry|slot"
-        r"|payload)",
+        r"|(?:Corrupt\w{0,20}|Integrity|Checksum|SealMismatch|SealBroken)(?:Error|Exception)\b"
+        r"|\bSealError\b"
+        r"|corrupt(?:ed)? (?:kv |cache |cached |stored )?(?:block|page|chunk|entry|slot|payload)"
+        r"|\bCorrupt(?:Block|Page|Chunk|Entry)\b",
     ),
     Sign(
         "short_block",
         (
-            "truncated",
+            " expected ",
             "short read",
-            "bytes, expected",
+            "truncated",
             "unexpected end of",
-            "expected size",
             "wrong size",
         ),
-        r"(?:block|page|chunk|slot|kv|cache|payload|slab).{0,80}(?:truncated|short read"
+        r"(?:block|page|chunk|slot|kv|cache|payload|slab).{0,80}(?:(?<!\b0 )truncated|short read"
         r"|wrong size|unexpected end of)"
         r"|(?:[Ss]hort read|[Tt]runcated).{0,80}(?:block|page|chunk|slot|kv|cache|payload|slab)"
         r"|(?:read|got|returned) \d{1,15} (?:of \d{1,15} )?bytes,? expected \d{1,15}",
     ),
     Sign(
-        "corrupt_where",
-        ("/dev/nvme", "nvme0n", "nvme1n", "nvme2n", "nvme3n", "/dev/sd"),
-        r"\b(?P<drive>nvme\d{1,3}n\d{1,3}|/dev/\w{1,20})\b",
-        role="context",
-    ),
-    Sign(
         "foreign_block",
         (
-            "namespace mismatch",
+            " mismatch",
             "belongs to another",
-            "wrong model",
-            "model mismatch",
             "foreign block",
-            "different model",
-            "fingerprint of the weights",
-            "metadata mismatch",
-            "key mismatch",
-            "incompatible cache",
+            "foreign page",
+            "of a different",
         ),
         r"(?:namespace|model|metadata|weights? fingerprint|key|dtype"
         r"|kv dtype) mismatch.{0,80}(?:block|page|cache|kv|store|chunk)"
@@ -106,36 +97,28 @@ SIGNS = (
     Sign(
         "weights_changed",
         (
-            "update_weights",
-            "update_params",
-            "update weights",
-            "weights updated",
-            "weight update",
-            "reload",
             "load_lora_adapter",
-            "weight_version",
-            "weights were",
-            "new weights",
-            "swapped weights",
-            "lora adapter",
+            "reload",
+            "replaced",
+            "swapp",
+            "updat",
         ),
         r"update_(?:weights|params)\w{0,30}|(?:[Ww]eights?|[Aa]dapter|LoRA).{0,30}(?:updated?"
         r"|reload\w{0,3}|swapped|replaced)"
-        r"|(?:updat|reload|swap)\w{0,4}.{0,20}(?:weights|adapter|LoRA)"
+        r"|(?:updat|reload|swapp)\w{0,4}.{0,20}(?:weights|adapter|LoRA)"
         r"|load_lora_adapter.{0,80}inplace",
         role="context",
     ),
     Sign(
         "stale_told",
         (
-            "stale ",
-            " stale",
-            "old-kv",
-            "old kv",
-            "outdated",
-            "not invalidated",
+            "flushed",
+            "invalidated",
             "no cache invalidation",
-            "not flushed",
+            "outdated cache",
+            "outdated kv",
+            "outdated prefix",
+            "stale",
         ),
         r"\b[Ss]tale\b.{0,60}(?:KV|kv|cache|prefix|block)|(?:KV|kv|cache"
         r"|prefix).{0,40}\b(?:is |are |was )?stale\b"
@@ -146,13 +129,8 @@ SIGNS = (
     Sign(
         "cache_hit_told",
         (
-            "cached_tokens",
-            "cached-token",
-            "cache hit",
-            "cache-hit",
-            "prefix cache hit rate",
-            "hit tokens",
-            "prefix hit",
+            "cache",
+            "hit tokens: ",
         ),
         r"cached[_-]tokens?\"?[=: ]{1,3}[1-9]|cache[- ]hit.{0,40}[1-9]"
         r"|[Pp]refix cache hit rate: (?!0\.0%)[\d.]{1,6}%"
@@ -162,19 +140,19 @@ SIGNS = (
     Sign(
         "answers_differ",
         (
-            "match false",
-            "mismatch",
-            "first_diff",
+            "corrupt",
             "differ",
+            "diverge",
+            "first_diff=",
             "garbage",
+            "garbled",
             "gibberish",
-            "wrong output",
-            "wrong answer",
-            "token salad",
+            "incorrect",
+            "match",
+            "nonsens",
             "not equal",
-            "incorrect output",
-            "output is corrupted",
-            "nonsense",
+            "token salad",
+            "wrong",
         ),
         r"\bMATCH:?=? ?False|first_diff=\d|(?:outputs?|answers?|tokens?|completions?|logits"
         r"|text|results?|greedy).{0,60}"
@@ -187,7 +165,13 @@ SIGNS = (
     ),
     Sign(
         "control_matches",
-        ("match true", "first_diff=-1", "control", "baseline"),
+        (
+            "baseline",
+            "control",
+            "first_diff=-1",
+            "match",
+            "without ",
+        ),
         r"MATCH:?=? ?True|first_diff=-1|(?:baseline|control"
         r"|without (?:the )?cache).{0,60}(?:match|correct|same|OK|ok)",
         role="context",
@@ -195,31 +179,26 @@ SIGNS = (
     Sign(
         "layout_named",
         (
-            "fused ",
-            "fused_",
-            "_fused",
-            " fused",
-            "packed",
-            "kv layout",
-            "kv_layout",
-            "interleav",
+            "fused",
+            "interleaved",
             "layout",
-            "memoryformat",
-            "hybrid kv",
+            "packed kv",
         ),
         r"(?<![A-Za-z])fused|packed (?:kv|KV)|[Kk][Vv][_ ][Ll]ayout|interleaved|(?:kv|KV|cache"
-        r"|tensor).{0,30}layout|\b(?:NHD|HND)\b.{0,60}\b(?:NHD|HND)\b",
+        r"|tensor).{0,30}layout",
         role="context",
     ),
     Sign(
         "layout_error",
         (
-            "layout",
-            "unexpected kv",
-            "kv cache shape",
-            "shape mismatch",
-            "unsupported kv",
-            "unexpected shape",
+            " not match",
+            "differ",
+            "incompatible",
+            "mismatch",
+            "not supported",
+            "unexpected",
+            "unknown",
+            "unsupported",
         ),
         r"(?:KV|kv)[ _]?(?:cache )?(?:layout|shape|format)s?.{0,80}(?:mismatch|not supported"
         r"|unsupported|unexpected|do(?:es)? not match|differ)"

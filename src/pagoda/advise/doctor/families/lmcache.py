@@ -16,14 +16,11 @@ SIGNS = (
     Sign(
         "lmcache_pool_full",
         (
+            " evict",
             "because no memory is available",
-            "failed to allocate memory for tensor",
-            "no memory is available",
             "failed to allocate memory during",
+            "failed to allocate memory for tensor",
             "failed to allocate memory object",
-            "no eviction candidates",
-            "cannot evict",
-            "failed to evict",
         ),
         r"[Ff]ailed to allocate memory (?:for tensor|object|during)|because no memory is available"
         r"|[Nn]o eviction candidates|(?:cannot|failed to) evict",
@@ -31,11 +28,9 @@ SIGNS = (
     Sign(
         "lmcache_store_skipped",
         (
-            "will not be stored",
+            " store",
+            " storing",
             "failed to allocate memory for the kv cache",
-            "skipping store",
-            "skip storing",
-            "not be stored",
         ),
         r"KV cache will not be stored|[Ff]ailed to allocate memory for the KV cache"
         r"|[Ss]kip(?:ping)? stor(?:e|ing)",
@@ -46,14 +41,10 @@ SIGNS = (
     Sign(
         "lmcache_object_gone",
         (
+            "cacheenginekey",
+            "in the storage, but it can",
             "memory_obj",
-            "can't be retrieved",
-            "cannot be retrieved",
-            "failed to retrieve",
-            "retrieved tokens is less",
-            "less than the expected number",
-            "keyerror: cacheenginekey",
-            "failed to get memory",
+            "number of retrieved tokens is less than",
         ),
         r"memory_obj(?:ect)?s?\b.{0,40}(?:is not None|is None|NoneType)"
         r"|in the storage, but it can'?t be retrieved"
@@ -62,27 +53,29 @@ SIGNS = (
     ),
     Sign(
         "lookup_ranks_differ",
-        ("lookup results", "lookup result", "differ across", "hit tokens across"),
+        ("lookup result",),
         r"[Ll]ookup results?.{0,80}(?:differ|inconsistent|not (?:the )?same|mismatch)",
     ),
     Sign(
         "hash_seed",
-        ("pythonhashseed", "builtin hash"),
+        (
+            "builtin hash without",
+            "pythonhashseed",
+        ),
         r"PYTHONHASHSEED.{0,40}(?:not set|unset|is not|must)|without PYTHONHASHSEED"
         r"|[Bb]uiltin hash without",
+        any_level=True,
     ),
     Sign(
         "remote_lost",
         (
+            "connection to ",
+            "failed to connect to ",
+            "failed to initialize/re-establish remote",
+            "no adapter found for url",
+            "redis.exceptions.busyloading",
+            "redis.exceptions.connectionerror",
             "remote connection failed",
-            "failed to initialize/re-establish",
-            "no adapter found",
-            "failed to connect to remote",
-            "remote backend",
-            "connection to remote",
-            "redis.exceptions",
-            "lost connection to",
-            "remote server",
         ),
         r"[Rr]emote connection failed|[Ff]ailed to initialize/re-establish remote"
         r"|No adapter found for URL"
@@ -93,32 +86,27 @@ SIGNS = (
     Sign(
         "remote_slow",
         (
-            "redis.exceptions.timeout",
-            "remote get",
-            "get timed out",
-            "prefetch timed out",
-            "timeout when getting",
-            "blocking timeout",
-            "blocking_timeout",
-            "remote timeout",
-            "timed out after",
-            "retrieve timed out",
-            "timed out waiting for",
+            "timed out",
+            "timeout",
         ),
         r"redis\.exceptions\.TimeoutError|(?:[Rr]emote|[Pp]refetch|[Rr]etrieve|[Ll]ookup"
         r"|batched_get|kv ?cache server"
-        r"|cache server).{0,80}(?:timed out|timeout)|[Tt]imeout when getting",
+        r"|cache server).{0,80}(?:timed out|[Tt]imeout(?:Error| error| after| exceeded| while))"
+        r"|[Tt]imeout when getting",
     ),
     Sign(
         "lmcache_disk",
-        ("local_disk", "local disk backend", "localdisk", "disk backend"),
+        ("local",),
         r"local_?\s?disk",
         role="context",
     ),
     Sign("lmcache_need_negative", ("need to load: -",), r"need to load: -\d", role="noise"),
     Sign(
         "lmcache_hits",
-        ("lmcache hit tokens", "retrieved "),
+        (
+            "hit tokens: ",
+            "retrieved ",
+        ),
         r"hit tokens: \d|Retrieved \d",
         role="context",
     ),

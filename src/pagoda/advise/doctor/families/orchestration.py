@@ -10,30 +10,30 @@ SIGNS = (
     Sign(
         "ray_waiting",
         (
-            "waiting for creating a placement",
-            "no available node types can fulfill",
             "cannot be scheduled right now",
-            "insufficient resources for",
-            "current node has no gpu",
+            "current node has no gpu available",
+            "no available node types can fulfill",
+            "the number of required gpus exceeds the total number",
             "total number of required gpus exceeds",
+            "waiting for creating a placement group",
         ),
         r"Waiting for creating a placement group|No available node types can fulfill"
         r"|cannot be scheduled right now|The number of required GPUs exceeds the total number"
         r"|current node has no GPU available|Total number of required GPUs exceeds",
+        any_level=True,
     ),
     Sign(
         "required_gpus",
-        ("number of required gpus exceeds", "placement group requires"),
+        (" exceeds the total number of available",),
         r"number of required \w{2,8} exceeds the total number of available",
     ),
     Sign(
         "ray_worker_died",
         (
-            "worker died or was killed",
+            "a worker died or was killed",
             "actordiederror",
-            "ray.exceptions.ray",
+            "rayactorerror",
             "the actor died unexpectedly",
-            "owner_died",
         ),
         r"A worker died or was killed|ActorDiedError|RayActorError|The actor died unexpectedly",
         role="symptom",
@@ -42,42 +42,42 @@ SIGNS = (
     ),
     Sign(
         "ray_versions",
-        ("version mismatch: the cluster", "the cluster was started with"),
+        ("version mismatch: the cluster was started with",),
         r"Version mismatch: The cluster was started with",
     ),
     Sign(
         "ray_node_gone",
         (
-            "missed too many heartbeats",
-            "node has been marked dead",
-            "raylet has missed",
             "failed to connect to gcs",
-            "gcs server",
             "health check failed due to missing too many",
+            "marked dead because",
+            "missed too many heartbeats",
         ),
         r"missed too many heartbeats|marked dead because|[Ff]ailed to connect to GCS"
         r"|health check failed due to missing too many",
     ),
     Sign(
         "ray_ready",
-        ("(raylet)", "connected to ray cluster"),
+        ("connected to ray cluster",),
         r"Connected to Ray cluster",
         role="context",
     ),
     Sign(
         "unschedulable",
-        ("insufficient nvidia.com/gpu", "nodes are available:", "failedscheduling"),
+        (
+            " nodes are available",
+            "failedscheduling",
+            "insufficient nvidia.com/gpu",
+        ),
         r"Insufficient nvidia\.com/gpu|0/\d{1,6} nodes are available|FailedScheduling",
     ),
     Sign(
         "evicted",
         (
-            "the node was low on resource",
-            "pod was evicted",
-            "ephemeral-storage",
-            "evicting pod",
-            "reason: evicted",
             "diskpressure",
+            "ephemeral",
+            "node was low on resource:",
+            "reason:",
         ),
         r"node was low on resource: ?(?P<resource>[\w-]{1,40})"
         r"|exceed\w{0,3}.{0,60}ephemeral[- ]?(?:local )?storage"
@@ -86,21 +86,33 @@ SIGNS = (
     Sign(
         "probe_failed",
         (
-            "liveness probe failed",
-            "startup probe failed",
-            "failed liveness probe",
-            "failed startup probe",
+            " probe failed",
+            "failed liveness",
+            "failed startup",
         ),
         r"(?:Liveness|Startup) probe failed|failed (?:liveness|startup) probe",
     ),
     Sign(
         "image_pull",
-        ("imagepullbackoff", "errimagepull", "failed to pull image"),
+        (
+            "errimagepull",
+            "failed to pull image",
+            "imagepullbackoff",
+        ),
         r"ImagePullBackOff|ErrImagePull|Failed to pull image",
     ),
     Sign(
+        "pod_normal",
+        ("normal",),
+        r"^Normal\s{1,8}\w{1,20}\s",
+        role="context",
+    ),
+    Sign(
         "crash_loop",
-        ("crashloopbackoff", "back-off restarting failed"),
+        (
+            "back-off restarting failed",
+            "crashloopbackoff",
+        ),
         r"CrashLoopBackOff|Back-off restarting failed",
         role="symptom",
         title="Kubernetes keeps restarting a container that fails",

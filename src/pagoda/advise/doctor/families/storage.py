@@ -23,15 +23,14 @@ SIGNS = (
     Sign(
         "nvme_down",
         (
-            "controller is down",
             "controller is dead",
+            "controller is down",
             "device not ready",
-            "removing after probe",
+            "fatal status",
+            "removing after probe failure",
             "timeout, aborting",
-            "timeout, reset controller",
-            "timeout, completion polled",
             "timeout, disable controller",
-            "controller fatal status",
+            "timeout, reset controller",
         ),
         r"\bnvme ?(?P<drive>nvme\d{1,3})?.{0,60}?(?:controller is (?:down|dead)|Device not ready"
         r"|Removing after probe failure|timeout, (?:aborting|reset controller|disable controller)"
@@ -39,38 +38,44 @@ SIGNS = (
     ),
     Sign(
         "nvme_io",
-        ("i/o error, dev nvme", "i/o error (sct", "blk_update_request", "critical nexus error"),
+        (
+            "error",
+            "sector",
+        ),
         r"(?:I/O error, dev |\b)(?P<drive>nvme\d{1,3}(?:c\d{1,3})?n\d{1,3})\b.{0,120}"
         r"(?:sector|I/O Error|error)",
     ),
     Sign(
         "medium_error",
         (
-            "critical medium error",
+            "critical",
+            "media and data integrity errors:",
+            "media_errors",
             "unrecovered read error",
-            "media errors",
-            "media and data integrity",
-            "critical warning",
         ),
         r"critical medium error(?:, dev (?P<drive>\w{1,20}))?|Unrecovered Read Error"
-        r"|Media and Data Integrity Errors:\s{0,20}[1-9]|media_errors\s{0,20}:\s{0,4}[1-9]"
-        r"|critical[_ ]warning\s{0,20}:\s{0,4}(?:0x)?0?[1-9a-f]",
+        r"|Media and Data Integrity Errors:\s{0,20}[1-9]|media_errors\s{0,40}:\s{0,4}[1-9]"
+        r"|critical[_ ]warning\s{0,40}:\s{0,4}(?:0x)?0?[1-9a-f]",
     ),
     Sign(
         "read_only",
         (
-            "remounting filesystem read-only",
-            "read-only file system",
-            "shut down filesystem",
+            " filesystem",
+            "[errno 30]",
             "filesystem has been shut down",
-            "please unmount the filesystem",
+            "read-only file system",
         ),
         r"Remounting filesystem read-only|\[Errno 30\]|Read-only file system"
         r"|(?:shut ?down|Shutting down) filesystem|filesystem has been shut down",
     ),
     Sign(
         "disk_full",
-        ("no space left on device", "[errno 28]", "disk quota exceeded", "enospc"),
+        (
+            "[errno 28]",
+            "disk quota exceeded",
+            "enospc",
+            "no space left on device",
+        ),
         r"No space left on device|\[Errno 28\]|Disk quota exceeded|\bENOSPC\b",
     ),
     Sign(
@@ -83,39 +88,49 @@ SIGNS = (
     Sign(
         "shm_insufficient",
         (
+            "increase",
             "insufficient shared memory",
             "out of shared memory",
-            "shm-size",
-            "unable to allocate shared",
-            "unable to open shared memory",
+            "unable to allocate",
             "unable to mmap",
+            "unable to open",
         ),
         r"insufficient shared memory|out of shared memory|increase.{0,40}shm-size"
         r"|unable to (?:allocate|mmap|open) (?:\d{1,20} bytes|shared memory)",
     ),
     Sign(
         "bus_error",
-        ("bus error", "sigbus", "exit code 135", "exit code: -7", "exitcode: -7", "signal 7"),
-        r"\bBus error\b|\bSIGBUS\b|exit ?code:? (?:135|-7)\b|signal 7\b",
+        (
+            "bus error",
+            "exit code",
+            "exitcode",
+            "sigbus",
+            "signal 7",
+        ),
+        r"\bBus error\b|\bSIGBUS\b|(?:exit code|exitcode):? (?:135|-7)\b|signal 7\b",
     ),
     Sign(
         "weights_mapped",
-        ("safetensors", "load_weights", "weight_loader", "load weight", "loading weights"),
+        (
+            " weight",
+            "load_weights",
+            "safetensors",
+            "weight_loader",
+        ),
         r"safetensors|load_weights|weight_loader|Load(?:ing)? weights?\b",
         role="context",
     ),
     Sign(
         "weights_damaged",
         (
-            "deserializing header",
-            "incomplete metadata",
-            "metadataincompletebuffer",
+            "error while deserializing header",
             "headertoolarge",
+            "incomplete metadata",
             "invalidheader",
-            "safetensors_rust",
-            "unexpected eof",
+            "metadataincompletebuffer",
             "pytorchstreamreader failed",
-            "file is truncated",
+            "safetensor",
+            "unexpected eof, expected ",
         ),
         r"Error while deserializing header|MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeader"
         r"|incomplete metadata|PytorchStreamReader failed|safetensor.{0,80}truncated"
@@ -123,15 +138,18 @@ SIGNS = (
     ),
     Sign(
         "io_error_read",
-        ("[errno 5]", "input/output error"),
+        (
+            "[errno 5]",
+            "input/output error",
+        ),
         r"\[Errno 5\]|Input/output error",
     ),
     Sign(
         "stale_handle",
         (
-            "stale file handle",
+            " not responding",
             "[errno 116]",
-            "not responding, still trying",
+            "file handle",
             "transport endpoint is not connected",
         ),
         r"Stale (?:NFS )?file handle|\[Errno 116\]|server \S{1,80} not responding"
@@ -139,8 +157,9 @@ SIGNS = (
     ),
     Sign(
         "hung_task",
-        ("blocked for more than",),
+        (" blocked for more than ",),
         r"task (?P<task>\S{1,40}) blocked for more than \d{1,6} seconds",
+        any_level=True,
     ),
     Sign("nvme_bogus_ids", ("ignoring bogus namespace",), "Ignoring bogus Namespace", role="noise"),
     Sign("nvme_queues", ("default/read/poll queues",), "default/read/poll queues", role="noise"),

@@ -19,15 +19,24 @@ def _history(facts: Facts) -> Check | None:
 SIGNS = (
     Sign(
         "thermal_active",
-        ("thermal slowdown", "hw slowdown"),
+        (
+            " thermal slowdown",
+            "hw slowdown",
+        ),
         rf"{_THERMAL}\s{{0,40}}:\s{{0,4}}Active|HW Slowdown\s{{0,40}}:\s{{0,4}}Active",
+        any_level=True,
     ),
     Sign(
-        "power_brake", ("power brake slowdown",), r"HW Power Brake Slowdown\s{0,40}:\s{0,4}Active"
+        "power_brake",
+        ("hw power brake slowdown",),
+        r"HW Power Brake Slowdown\s{0,40}:\s{0,4}Active",
     ),
     Sign(
         "thermal_counter",
-        ("thermal slowdown", "thermal violation"),
+        (
+            " thermal slowdown",
+            "thermal violation",
+        ),
         rf"(?:{_THERMAL}|Thermal Violation)\s{{0,40}}:\s{{0,4}}(?P<us>\d{{1,15}}) ?us",
         role="context",
     ),
@@ -35,11 +44,12 @@ SIGNS = (
         "thermal_kernel",
         (
             "clock throttled",
-            "temperature above threshold",
-            "thermal event",
-            "thermal throttl",
             "gpu throttl",
-            "throttled due to",
+            "temperature above threshold",
+            "thermal throttl",
+            "throttled due to heat",
+            "throttled due to temperature",
+            "throttled due to thermal",
         ),
         r"temperature above threshold|clock throttled|thermal throttl|throttled due to (?:heat"
         r"|thermal"
@@ -47,13 +57,7 @@ SIGNS = (
     ),
     Sign(
         "nvme_hot",
-        (
-            "composite temperature",
-            "temperature sensor",
-            "temperature threshold",
-            "thermal throttling",
-            "warning temperature time",
-        ),
+        ("temperature",),
         r"nvme.{0,80}(?:over|above|exceed).{0,40}temperature"
         r"|Warning\s{1,4}(?:Comp\. )?Temperature Time:?\s{0,20}[1-9]",
     ),

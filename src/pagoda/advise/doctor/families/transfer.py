@@ -23,35 +23,35 @@ def _stuck(facts: Facts) -> Check | None:
 SIGNS = (
     Sign(
         "nixl_wrong_peer",
-        ("engine id mismatch", "compatibility hash", "agent engine id"),
+        (
+            "agent name mismatch",
+            "engine id mismatch",
+        ),
         r"engine ID mismatch|agent name mismatch",
     ),
     Sign(
         "nixl_incompatible",
-        ("compatibility hash", "incompatible kv", "kv_layout mismatch"),
+        (
+            "compatibility hash mismatch",
+            "incompatible kv",
+            "incompatible nixl",
+        ),
         r"compatibility hash mismatch|[Ii]ncompatible (?:KV|NIXL|nixl)",
     ),
     Sign(
         "nixl_handshake",
-        (
-            "handshake failed",
-            "handshake_failed",
-            "handshake_setup_failed",
-            "handshake with",
-            "handshake timed",
-        ),
+        ("handshake",),
         r"[Hh]andshake(?:_setup)?[ _](?:failed|timed out)|[Hh]andshake with \S{1,80} failed",
     ),
     Sign(
         "nixl_error",
         (
-            "nixl_err_",
-            "nixlbackenderror",
-            "nixlremotedisconnect",
             "nixl transfer failure",
+            "nixl_err_",
+            "nixlbackend",
+            "nixlinvalidparam",
             "nixlnotfound",
-            "nixl_err",
-            "nixl::",
+            "nixlremotedisconnect",
         ),
         r"NIXL_ERR_(?P<code>\w{1,40})|nixl(?:Backend|RemoteDisconnect|NotFound"
         r"|InvalidParam)\w{0,10}Error"
@@ -59,39 +59,51 @@ SIGNS = (
     ),
     Sign(
         "nixl_expired",
-        ("expired requests", "kv expired", "releasing expired", "lease expire"),
+        ("expired",),
         r"[Rr]eleasing expired KV|expired.{0,40}(?:KV|request).{0,60}(?:never"
         r"|not) (?:retrieved|pulled|read)",
         role="context",
     ),
     Sign(
         "ucx_frame",
-        ("libucp", "libuct", "libucs", "libplugin_ucx", "nixlucx", "nixl.libs", "libnixl"),
+        (
+            "libnixl",
+            "libplugin_ucx",
+            "libuc",
+            "nixl.libs",
+            "nixlucx",
+        ),
         r"libuc[pst]\b|libuc[pst]-|libplugin_UCX|nixlUcx|nixl\.libs|libnixl",
         role="context",
     ),
     Sign(
         "ucx_error",
-        ("ucx  error", "ucx error", "ucp_ep", "ucs_status", "endpoint timeout", "ucx  warn"),
+        (
+            "' are not available",
+            "error",
+            "ucs_err_",
+        ),
         r"UCX\s{1,4}ERROR|UCS_ERR_\w{1,40}|transports '.{1,80}' are not available",
     ),
     Sign(
         "remote_kv_waiting",
-        ("waiting_for_remote_kv", "waiting for remote kv"),
+        (
+            "waiting for remote kv",
+            "waiting_for_remote_kv",
+        ),
         r"WAITING_FOR_REMOTE_KVS?|[Ww]aiting for remote KV",
         role="context",
     ),
     Sign(
         "remote_kv_timeout",
         (
-            "waiting for p side",
-            "waiting for remote kv",
-            "kvpoll",
-            "timed out after",
-            "request timed out",
+            "kvpoll.bootstrapping",
+            "kvpoll.waitingforinput",
             "pulling kv_caches",
-            "waitingforinput",
-            "bootstrapping",
+            "timed out",
+            "timeout waiting for p side",
+            "waiting for remote kv",
+            "waiting_for_remote_kv",
         ),
         r"[Tt]imeout waiting for P side|(?:[Ww]aiting for remote KV"
         r"|WAITING_FOR_REMOTE_KVS?).{0,80}(?:time|exceed|expired)"
@@ -101,16 +113,13 @@ SIGNS = (
     Sign(
         "pd_failed",
         (
+            " bootstrap",
+            " handshake",
+            " transfer",
+            "failed to get kvcache from prefill",
             "kvtransfererror",
-            "decode transfer failed",
-            "prefill transfer failed",
-            "prefill bootstrap failed",
-            "decode handshake failed",
             "lost connection with prefill",
-            "prefill instance",
-            "kv transfer failed",
-            "failed to transfer kv",
-            "failed to get kvcache",
+            "transfer failed",
         ),
         r"KVTransferError|(?:Decode|Prefill) (?:transfer|bootstrap|handshake) failed"
         r"|[Ll]ost connection with prefill"
@@ -120,17 +129,18 @@ SIGNS = (
     Sign(
         "mooncake_connect",
         (
-            "failed to open segment",
-            "failed to connect to segment",
+            "duplicate rpc_meta",
+            "failed to connect",
+            "failed to find",
+            "failed to init",
+            "failed to open",
+            "failed to register",
+            "failed to retrieve",
+            "failed to setup",
             "metadata not found",
-            "failed to retrieve segment",
-            "rpc_meta",
-            "segment descriptor",
-            "failed to connect to target",
-            "mooncake",
-            "transfer_metadata",
-            "failed to connect to master",
-            "transfer engine",
+            "segment descriptor ",
+            "transfer failed",
+            "transfer_fail",
         ),
         r"[Ff]ailed to (?:open|connect to|retrieve|find) (?:remote )?segment"
         r"|[Mm]etadata not found|Duplicate rpc_meta"
@@ -141,20 +151,21 @@ SIGNS = (
     Sign(
         "mooncake_full",
         (
-            "no_available_handle",
-            "no available handle",
+            "available",
+            "error_code=-200",
+            "insufficient space",
             "insufficient_space",
-            "no available space",
-            "alloc failed",
-            "eviction_attempt",
-            "allocation failed due to insufficient",
         ),
         r"NO_AVAILABLE_HANDLE|no[_ ]available[_ ]handle|error_code=-200\b|insufficient space"
         r"|INSUFFICIENT_SPACE",
     ),
     Sign(
         "mooncake_overlap",
-        ("overlapped memory region", "memory region overlap", "registermemory"),
+        (
+            "does not support overlapped memory region",
+            "failed to register memory",
+            "registerlocalmemory",
+        ),
         r"does not support overlapped memory region|[Ff]ailed to register memory"
         r"|registerLocalMemory.{0,40}fail",
     ),

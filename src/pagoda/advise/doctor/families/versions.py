@@ -9,50 +9,55 @@ _WHEELS = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 SIGNS = (
     Sign(
         "undefined_symbol",
-        ("undefined symbol", "symbol not found", "symbol lookup error"),
+        (
+            "symbol lookup error",
+            "symbol not found",
+            "undefined symbol",
+        ),
         r"undefined symbol:? ?(?P<symbol>\w{1,80})?|symbol lookup error|[Ss]ymbol not found",
     ),
     Sign(
         "library_missing",
-        ("cannot open shared object file",),
+        (" cannot open shared object",),
         r"(?:ImportError|OSError"
         r"|RuntimeError).{0,200}?(?P<library>lib[\w.+-]{1,60}\.so[\w.]{0,16}):? "
         r"cannot open shared object",
     ),
     Sign(
         "glibcxx",
-        ("glibcxx_", "glibc_2", "version `", "cxxabi_"),
+        (" not found",),
         r"version [`'](?:GLIBCXX|GLIBC|CXXABI)_[\w.]{1,20}'? not found",
     ),
     Sign(
         "driver_too_old",
         (
-            "driver version is insufficient",
-            "driver on your system is too old",
             "cudaerrorinsufficientdriver",
-            "system driver mismatch",
+            "driver on your system is too old",
+            "driver version is insufficient",
             "error 803",
-            "unsupported display driver",
+            "unsupported display driver / cuda driver combination",
         ),
         r"driver version is insufficient|driver on your system is too old|[Ee]rror 803\b"
         r"|cudaErrorInsufficientDriver|unsupported display driver / cuda driver combination",
     ),
     Sign(
         "nvml_mismatch",
-        ("driver/library version mismatch", "api mismatch: the client", "api mismatch"),
+        (
+            "api mismatch: the client",
+            "api mismatch: the nvidia",
+            "driver/library version mismatch",
+        ),
         r"Driver/library version mismatch|API mismatch: the (?:client|NVIDIA)",
     ),
     Sign(
         "no_kernel_image",
         (
-            "no kernel image is available",
-            "no kernel image",
-            "cudaerrornokernelimage",
             "invalid device function",
-            "is not compatible with the current pytorch",
-            "unsupported gpu architecture",
+            "is not compatible with the current pytorch installation",
+            "no kernel image is available",
+            "provided ptx was compiled with an unsupported toolchain",
             "ptxas fatal",
-            "unsupported toolchain",
+            "unsupported gpu architecture",
         ),
         r"no kernel image is available|is not compatible with the current PyTorch installation"
         r"|Unsupported gpu architecture|provided PTX was compiled with an unsupported toolchain"
@@ -61,11 +66,10 @@ SIGNS = (
     Sign(
         "import_mismatch",
         (
-            "cannot import name",
-            "has no attribute",
-            "no module named",
-            "unexpected keyword argument",
+            "attributeerror",
+            "importerror",
             "modulenotfounderror",
+            "typeerror",
         ),
         r"^(?!.{0,60}(?:DEBUG|INFO|WARNING)).{0,200}(?:(?:ImportError|AttributeError"
         r"|ModuleNotFoundError"
@@ -76,13 +80,11 @@ SIGNS = (
     Sign(
         "package_conflict",
         (
-            "version conflict",
-            "but you have",
-            "is required for a normal functioning",
-            "please upgrade flashinfer",
-            "requires flashinfer",
             "does not match",
+            "is installed with version",
+            "is required for a normal functioning of this module",
             "version mismatch",
+            "versionconflict",
         ),
         r"VersionConflict|is required for a normal functioning of this module"
         r"|(?:flashinfer|sgl-kernel|sgl_kernel|torch|cuda|nccl|nixl|lmcache|cudnn"
@@ -91,7 +93,10 @@ SIGNS = (
     ),
     Sign(
         "nccl_versions",
-        ("nccl version", "mismatched nccl", "nccl library version mismatch"),
+        (
+            "nccl version",
+            "version mismatch",
+        ),
         r"(?:mismatch\w{0,4}|different|incompatible).{0,40}NCCL version"
         r"|NCCL.{0,60}version mismatch",
     ),
@@ -99,8 +104,7 @@ SIGNS = (
         "architecture_unknown",
         (
             "does not recognize this architecture",
-            "are not supported for now",
-            "model architectures",
+            "model architectures [",
             "unsupported architecture",
         ),
         r"does not recognize this architecture|Model architectures \[.{0,120}(?:not supported"
