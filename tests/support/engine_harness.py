@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence as Run
 
+from store_harness import NAMESPACE, Harness
+
 from pagoda.core.events import Event
 from pagoda.core.identity import NamespaceId
 from pagoda.engine.api import Request, Sampling
@@ -14,7 +16,6 @@ from pagoda.engine.device import DeviceBlocks
 from pagoda.engine.scheduler import Limits, Scheduler
 from pagoda.engine.sequence import Sequence
 from pagoda.machine.buffers import aligned_buffer
-from store_harness import NAMESPACE, Harness
 
 BLOCK_TOKENS = 16
 BLOCK_BYTES = 4096
@@ -100,9 +101,7 @@ class EngineHarness:
     ) -> Sequence:
         """Queue a request."""
         sequence = Sequence(
-            request=Request(
-                id=name, prompt=tuple(prompt), sampling=Sampling(max_tokens=tokens)
-            ),
+            request=Request(id=name, prompt=tuple(prompt), sampling=Sampling(max_tokens=tokens)),
             sink=lambda update: None,
             detokenizer=None,  # type: ignore[arg-type] - the harness reads tokens only
             namespace=namespace,
@@ -156,4 +155,3 @@ class EngineHarness:
 def prompt_of(count: int, *, salt: int = 0) -> list[int]:
     """A prompt of `count` tokens."""
     return [(salt * 1009 + i * 31) % 50000 for i in range(count)]
-

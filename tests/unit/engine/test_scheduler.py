@@ -251,9 +251,7 @@ def test_the_pretend_runner_notices_wrong_bytes() -> None:
     engine = EngineHarness()
     engine.ask("a", prompt_of(160), tokens=6)
     engine.run()
-    block = engine.device.state.slot_of(
-        engine.ask("probe", prompt_of(160), tokens=6).keys_to(9)[8]
-    )
+    block = engine.device.state.slot_of(engine.ask("probe", prompt_of(160), tokens=6).keys_to(9)[8])
     assert block is not None
     view = engine.runner.view(block)
     view[-1] ^= 1
