@@ -9,7 +9,7 @@ rails of a multi-node job) and which processor each rank is bound to.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pagoda.advise.topology.links import bandwidth_gbs
 from pagoda.advise.topology.matrix import Matrix
@@ -26,10 +26,14 @@ def order(matrix: Matrix, group: Sequence[int]) -> tuple[int, ...]:
     first, *rest = sorted(group)
     if len(rest) < 2:
         return (first, *rest)
+    costs = _hop_costs(matrix, group)
+    if len(set(costs.values())) == 1:
+        return (first, *rest)
     if len(group) > _EXACT_RANKS:
-        return _nearest(matrix, first, rest)
-    rings = ((first, *others) for others in itertools.permutations(rest))
-    return min(rings, key=lambda ring: ring_cost(matrix, ring))
+        return _nearest(costs, first, rest)
+    # A ring read backwards is the same ring, so one direction of each is tried.
+    rings = ((first, *r) for r in itertools.permutations(rest) if r[0] < r[-1])
+    return min(rings, key=lambda ring: _ring_cost(costs, ring))
 
 
 def ring_hops(ring: Sequence[int]) -> list[tuple[int, int]]:
@@ -39,22 +43,34 @@ def ring_hops(ring: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(ring, [*ring[1:], ring[0]], strict=True))
 
 
-def _nearest(matrix: Matrix, first: int, rest: Sequence[int]) -> tuple[int, ...]:
-    ring, left = [first], list(rest)
-    while left:
-        ring.append(min(left, key=lambda gpu: (*_hop_cost(matrix, ring[-1], gpu), gpu)))
-        left.remove(ring[-1])
-    return tuple(ring)
-
-
 def ring_cost(matrix: Matrix, ring: Sequence[int]) -> tuple[int, int, int]:
     """Cost of the slowest hop, of all hops, and how many hops may cross a socket."""
-    hops = [_hop_cost(matrix, left, right) for left, right in ring_hops(ring)]
+    return _ring_cost(_hop_costs(matrix, ring), ring)
+
+
+_Costs = Mapping[tuple[int, int], tuple[int, int]]
+
+
+def _hop_costs(matrix: Matrix, group: Sequence[int]) -> _Costs:
+    """Cost of each hop in both directions: time, and 1 where it may cross a socket."""
+    found = {}
+    for left, right in itertools.combinations(sorted(group), 2):
+        link = matrix.link(left, right)
+        # Whole nanoseconds a megabyte: sums of floats would make equal rings unequal.
+        cost = _UNKNOWN_COST if link is None else round(1_000_000 / bandwidth_gbs(link))
+        found[(left, right)] = cost, 0 if matrix.apart(left, right) is False else 1
+        found[(right, left)] = found[(left, right)]
+    return found
+
+
+def _ring_cost(costs: _Costs, ring: Sequence[int]) -> tuple[int, int, int]:
+    hops = [costs[hop] for hop in ring_hops(ring)]
     return max(h[0] for h in hops), sum(h[0] for h in hops), sum(h[1] for h in hops)
 
 
-def _hop_cost(matrix: Matrix, left: int, right: int) -> tuple[int, int]:
-    link = matrix.link(left, right)
-    # Whole nanoseconds a megabyte: sums of floats would make equal rings unequal.
-    cost = _UNKNOWN_COST if link is None else round(1_000_000 / bandwidth_gbs(link))
-    return cost, 0 if matrix.apart(left, right) is False else 1
+def _nearest(costs: _Costs, first: int, rest: Sequence[int]) -> tuple[int, ...]:
+    ring, left = [first], list(rest)
+    while left:
+        ring.append(min(left, key=lambda gpu: (*costs[(ring[-1], gpu)], gpu)))
+        left.remove(ring[-1])
+    return tuple(ring)

@@ -25,9 +25,7 @@ _COLUMN = re.compile(r"(?:GPU|NIC)\d{1,4}")
 _FRAGMENT = re.compile(r"^[A-Z0-9,\-/ \t]+$")
 # What a broken column line may go on with: names, titles, and the halves of either.
 # Possessive, so that a long word cannot be tried in ever new halves.
-_HEADER_WORD = re.compile(
-    r"(?:(?:GPU|NIC)\d*+|\d++|CPU|NUMA|[Aa]?f{0,2}ini\w*+|[ni]{0,3}ty|ID)++"
-)
+_HEADER_WORD = re.compile(r"(?:(?:GPU|NIC)\d*+|\d++|CPU|NUMA|[Aa]?f{0,2}ini\w*+|[ni]{0,3}ty|ID)++")
 _HEADER_MARK = re.compile(r"GPU|NIC|NUMA|ini|ty\b")
 _AFFINITY_TAIL = re.compile(r"^[ \t]*(?:[0-9,\-]+|N?/?A)(?:[ \t]+(?:[0-9,\-]+|N/A)){0,2}[ \t]*$")
 _DIGITS = re.compile(r"[0-9,\-]*")
