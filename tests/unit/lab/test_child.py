@@ -74,6 +74,15 @@ def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path):
         assert path.exists()
 
 
+def test_a_child_keeps_the_descriptors_it_inherits_and_no_other(tmp_path):
+    """The lock's descriptor is open in the child when the job says so, else it is not."""
+    with locked(tmp_path / "lock", silent) as handle:
+        code = f"import os; os.fstat({handle})"
+        run_child(job(tmp_path, code, inherit=(handle,)))
+        with pytest.raises(ChildFailed, match="Bad file descriptor"):
+            run_child(job(tmp_path, code))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
