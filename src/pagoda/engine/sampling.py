@@ -64,7 +64,7 @@ def sample(logits: torch.Tensor, rows: Sequence[Sampling], positions: Sequence[i
     if not rows:
         return []
     argbest, best = _best(logits)
-    needed = [row for row, how in enumerate(rows) if _needs_row(how) and math.isfinite(best[row])]
+    needed = [row for row, how in enumerate(rows) if _needs_row(how)]
     host = dict(zip(needed, _rows_on_host(logits, needed), strict=True))
     return [
         _draw(host.get(row), how, position=positions[row], best=(argbest[row], best[row]))

@@ -158,7 +158,7 @@ class _Uvicorn(uvicorn.Server):
             connection.shutdown()
         await self._wait_for_requests()
         if self._traffic.running:
-            logger.warning("ending %d requests after the grace period", self._traffic.running)
+            logger.warning("ending %d requests that still run", self._traffic.running)
             self._traffic.end_all()
         await super().shutdown(sockets=sockets)
 

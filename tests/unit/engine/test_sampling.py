@@ -107,11 +107,14 @@ def test_greedy_takes_the_first_of_the_greatest():
 
 
 def test_top_k_keeps_exactly_k_among_ties():
-    """Ties rank by id, so top_k=2 of four equals draws from the first two only."""
-    logits = torch.zeros(1, 4)
-    hows, positions = [Sampling(top_k=2)] * 200, list(range(200))
+    """Ties rank by id, so top_k=3 of a thousand equals draws from the first three only."""
+    logits = torch.full((1, 3000), -1.0)
+    logits[0, ::3] = 0.0
+    hows, positions = [Sampling(top_k=3)] * 200, list(range(200))
     drawn = sample(logits.expand(200, -1).contiguous(), hows, positions)
-    assert {draw.token_id for draw in drawn} == {0, 1}
+    assert {draw.token_id for draw in drawn} == {0, 3, 6}
+    (best,) = sample(logits, [Sampling(temperature=0.0, logprobs=4)], [0])
+    assert [token for token, _ in best.top] == [0, 3, 6, 9]
 
 
 def test_tokens_forbidden_by_minus_infinity_are_never_drawn():

@@ -161,6 +161,7 @@ BAD_BODIES = {
     "lone surrogate": b'{"prompt": "\\ud800"}',
     "NaN": b'{"prompt": "x", "temperature": NaN}',
     "Infinity": b'{"prompt": "x", "temperature": Infinity}',
+    "NaN in a field without effect": b'{"prompt": "x", "metadata": NaN}',
     "overflow": b'{"prompt": "x", "temperature": 1e999}',
     "overflow where anything goes": b'{"prompt": [1e999]}',
     "deep lists": b'{"prompt": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",

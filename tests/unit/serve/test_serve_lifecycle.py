@@ -237,10 +237,12 @@ def test_a_second_signal_does_not_wait(process):
     made, url = process(grace_s=60)
     body = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", url + "/v1/completions", json=body, timeout=20) as streamed:
-        next(streamed.iter_lines())
+        lines = streamed.iter_lines()  # kept: a forgotten generator closes the connection
+        next(lines)
         began = time.monotonic()
         made.send_signal(signal.SIGINT)
         time.sleep(0.5)
+        assert made.poll() is None
         made.send_signal(signal.SIGINT)
         out, err = made.communicate(timeout=20)
     assert time.monotonic() - began < 15

@@ -7,6 +7,8 @@ import json
 import openai
 import pytest
 
+from pagoda.engine.api import Usage
+from pagoda.serve.job import total_usage
 from pagoda.testing.engine import FakeEngine
 
 MESSAGES = [{"role": "user", "content": "hi 你好"}]
@@ -89,6 +91,14 @@ def test_usage_counts_a_prompt_once_and_every_choices_tokens(serve):
     usage = client.completions.create(model="fake", prompt=["ab", "cde"], n=3, max_tokens=2).usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (5, 12)
     assert usage.prompt_tokens_details.cached_tokens == 2
+
+
+def test_cached_tokens_are_those_of_the_choice_that_found_the_fewest():
+    """What the second choice found because the first one computed it is no saving."""
+    usages = [Usage(prompt_tokens=64, cached_device=cached) for cached in (48, 16, 0, 32)]
+    total = total_usage(dict(enumerate(usages)), n=2)
+    assert total["prompt_tokens"] == 128
+    assert total["prompt_tokens_details"]["cached_tokens"] == 16 + 0
 
 
 def test_chat_logprobs_carry_bytes_and_alternatives(serving):
