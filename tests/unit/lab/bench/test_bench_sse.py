@@ -11,13 +11,14 @@ from pagoda.lab.bench.sse import EVENT_CHARS_MAX, BadStreamError, SseParser
 STREAM = (
     b"\xef\xbb\xbf: a comment\r\n"
     b"event: message\r\ndata: one\r\n\r\n"
+    b"data: x\r\ndata: y\r\n\r\n"
     b"data:two\rdata: \xc3\xa9tage \xe5\xa1\x94\r\r"
     b"id: 7\ndata\n\n"
     b"\n\nretry: 10\n\n"
     b"data:  indented: by one\n\n"
     b"data: [DONE]"
 )
-EVENTS = ["one", "two\nétage 塔", "", " indented: by one", "[DONE]"]
+EVENTS = ["one", "x\ny", "two\nétage 塔", "", " indented: by one", "[DONE]"]
 
 
 def parse(chunks: list[bytes]) -> list[str]:
