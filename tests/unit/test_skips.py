@@ -1,0 +1,86 @@
+"""The plugin that counts skipped tests by what was absent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
+SUITE = """
+import pytest
+
+def test_passes(): pass
+
+@pytest.mark.server
+def test_server(): pytest.skip("redis-server: not on PATH")
+
+@pytest.mark.skipif(True, reason="vLLM: not installed")
+def test_engine(): pass
+
+def test_module(): pytest.importorskip("no_such_module")
+
+@pytest.mark.xfail
+def test_expected(): assert False
+"""
+MODULE = """
+import pytest
+pytestmark = pytest.mark.server
+pytest.skip("fio: not on PATH", allow_module_level=True)
+"""
+
+
+def run_suite(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the suite above in a process of its own, with the plugin."""
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = server: needs one\n")
+    (folder / "test_suite.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "skips", *options]
+    environment = {**os.environ, "PYTHONPATH": str(PLUGINS), "PYTEST_ADDOPTS": ""}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line of the output."""
+    return done.stdout.rstrip("\n").rpartition("\n")[2]
+
+
+def test_the_last_line_counts_by_what_was_absent(tmp_path):
+    """Reasons, skipif and importorskip are named; an expected failure is not among them."""
+    done = run_suite(tmp_path)
+    expected = "1 passed, 3 skipped: no_such_module (1), redis-server (1), vLLM (1)"
+    assert last_line(done) == expected
+    assert done.returncode == 0
+
+
+def test_a_module_that_skips_itself_is_counted(tmp_path):
+    """A skip at collection is no silent hole."""
+    (tmp_path / "test_module.py").write_text(MODULE)
+    assert "4 skipped: fio (1), no_such_module (1)" in last_line(run_suite(tmp_path))
+
+
+def test_required_servers_fail_their_tests_and_no_others(tmp_path):
+    """The test marked `server` fails and says what is missing; the others stay skipped."""
+    done = run_suite(tmp_path, "--require-servers")
+    assert done.returncode == 1
+    assert "a server is missing: redis-server" in done.stdout
+    assert last_line(done) == "1 passed, 1 failed, 2 skipped: no_such_module (1), vLLM (1)"
+
+
+@pytest.mark.parametrize(("marked", "status"), [(True, 2), (False, 0)])
+def test_required_servers_fail_a_module_of_server_tests(tmp_path, marked, status):
+    """A module that skips itself fails when its tests are marked, else it does not."""
+    module = MODULE if marked else MODULE.replace("pytestmark = pytest.mark.server", "")
+    (tmp_path / "test_module.py").write_text(module)
+    options = ("--require-servers", "--deselect", "test_suite.py::test_server")
+    assert run_suite(tmp_path, *options).returncode == status
