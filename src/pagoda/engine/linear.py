@@ -8,13 +8,18 @@ that, and tests/unit/engine assert it. Without oneDNN the plain product is used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.nn import functional
 
 MIN_ROWS: Final = 2  # one row takes a matrix-vector kernel, which sums in another order
 _PACK_ROWS: Final = 512  # the batch that the packed layout is chosen for
+# oneDNN adds the products of a row one after another. In fp32 that costs digits: such sums
+# are cut into parts of this length, which are added to each other.
+_FP32_PART: Final = 192
+
+Operation = Callable[..., torch.Tensor]
 
 
 class Linear:
@@ -24,29 +29,32 @@ class Linear:
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, *, pack: bool = True
     ) -> None:
         self._bias = bias
-        self.packed = pack and can_pack(weight.dtype)
-        self._weight = (
-            _mkldnn("_reorder_linear_weight")(weight, _PACK_ROWS) if self.packed else weight
-        )
-        self._product: Callable[..., torch.Tensor] = (
-            _mkldnn("_linear_pointwise") if self.packed else functional.linear
-        )
+        self._plain = None if pack and can_pack(weight.dtype) else weight
+        self._parts = [] if self._plain is not None else _packed_parts(weight)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        if self.packed:
-            return self._product(rows, self._weight, self._bias, "none", [], "")
-        return self._product(rows, self._weight, self._bias)
+        if self._plain is not None:
+            return functional.linear(rows, self._plain, self._bias)
+        product: Any = torch.ops.mkldnn._linear_pointwise
+        if len(self._parts) == 1:
+            return product(rows, self._parts[0], self._bias, "none", [], "")  # type: ignore[no-any-return]
+        columns = rows.split(_FP32_PART, dim=1)
+        total = product(columns[0].contiguous(), self._parts[0], self._bias, "none", [], "")
+        for part, weight in zip(columns[1:], self._parts[1:], strict=True):
+            total = product.binary(part.contiguous(), total, weight, None, "add")
+        return total  # type: ignore[no-any-return]
 
 
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this build of torch, on this processor, has packed products for `dtype`."""
-    if not torch.backends.mkldnn.is_available() or not hasattr(
+    if not torch.backends.mkldnn.is_available() or not hasattr(  # type: ignore[no-untyped-call]
         torch.ops.mkldnn, "_reorder_linear_weight"
     ):
         return False
-    return dtype == torch.float32 or bool(_mkldnn("_is_mkldnn_bf16_supported")())
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _mkldnn(name: str) -> Callable[..., torch.Tensor]:
-    operation: Callable[..., torch.Tensor] = getattr(torch.ops.mkldnn, name)
-    return operation
+def _packed_parts(weight: torch.Tensor) -> list[torch.Tensor]:
+    length = _FP32_PART if weight.dtype == torch.float32 else weight.shape[1]
+    pack: Operation = torch.ops.mkldnn._reorder_linear_weight
+    return [pack(part.contiguous(), _PACK_ROWS) for part in weight.split(length, dim=1)]
