@@ -81,7 +81,10 @@ def _runner(settings: Settings, model: LoadedModel) -> Runner:
 
 
 def _store_plan(settings: Settings, runner: Runner) -> StorePlan:
-    pool_bytes = runner.num_blocks * runner.block_bytes
+    # What waits for the first level holds device blocks. Memory takes them at once; a drive may
+    # be stuck, and must leave the engine half of its pool.
+    half_bytes = runner.num_blocks * runner.block_bytes // 2
+    queue_bytes = _QUEUE_BYTES if settings.host.capacity else min(_QUEUE_BYTES, half_bytes)
     return StorePlan(
         block_bytes=runner.block_bytes,
         host_bytes=settings.host.capacity,
@@ -89,8 +92,7 @@ def _store_plan(settings: Settings, runner: Runner) -> StorePlan:
         config=StoreConfig(
             restore_deadline_s=settings.store.restore_deadline,
             write_deadline_s=settings.store.write_deadline,
-            # What waits for the first level holds device blocks: leave most of them usable.
-            queue_bytes=min(_QUEUE_BYTES, pool_bytes // 4),
+            queue_bytes=queue_bytes,
         ),
     )
 
