@@ -105,7 +105,7 @@ _SCRUBS = (
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?\b"), "address"),
     (re.compile(r"\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}\b", re.IGNORECASE), "address"),
     (re.compile(r"(/home|/Users|/root)/?[^/\s:,;]*"), r"\1"),
-    (re.compile(r"(?i)(serial\w*\s*[:=]\s*)\S+"), r"\1x"),
+    (re.compile(r"(?i)(serial(?:[ _-]?\w{1,12})?\s{0,8}[:=]\s{0,8})\S+"), r"\1x"),
 )
 
 

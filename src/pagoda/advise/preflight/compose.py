@@ -28,9 +28,11 @@ def compose_specs(text: str) -> list[Spec]:
     if isinstance(root, Mapping) and "apiVersion" in root:
         raise NotCompose("it is a Kubernetes manifest, not a compose file")
     services = root.get("services") if isinstance(root, Mapping) else None
-    if not isinstance(services, Mapping) or not services:
+    bodies = services.items() if isinstance(services, Mapping) else ()
+    specs = [_spec(str(name), body) for name, body in bodies if isinstance(body, Mapping)]
+    if not specs:
         raise NotCompose("it has no services")
-    return [_spec(str(name), body) for name, body in services.items() if isinstance(body, Mapping)]
+    return specs
 
 
 def _spec(name: str, body: Mapping[Any, Any]) -> Spec:
