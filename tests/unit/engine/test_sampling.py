@@ -113,8 +113,15 @@ def test_top_k_keeps_exactly_k_among_ties():
     hows, positions = [Sampling(top_k=3)] * 200, list(range(200))
     drawn = sample(logits.expand(200, -1).contiguous(), hows, positions)
     assert {draw.token_id for draw in drawn} == {0, 3, 6}
-    (best,) = sample(logits, [Sampling(temperature=0.0, logprobs=4)], [0])
-    assert [token for token, _ in best.top] == [0, 3, 6, 9]
+
+
+def test_ties_rank_by_token_id_wherever_the_cut_falls():
+    """Among thousands of almost equal logits the ranking is by logit, then by id."""
+    steps = np.random.default_rng(0).integers(0, 3, 3000)
+    row = (steps * -0.001).astype(np.float32)
+    (draw,) = sample(torch.from_numpy(row)[None], [Sampling(temperature=0.0, logprobs=1700)], [0])
+    order = np.lexsort((np.arange(len(row)), -row))
+    assert [token for token, _ in draw.top] == order[:1700].tolist()
 
 
 def test_tokens_forbidden_by_minus_infinity_are_never_drawn():

@@ -75,6 +75,7 @@ BAD_COMMON = {
 }
 BAD_CHAT = {
     "no messages": ({"messages": []}, 400),
+    "4097 messages": ({"messages": [{"role": "user", "content": "x"}] * 4097}, 400),
     "messages of wrong type": ({"messages": SECRET}, 400),
     "a message of wrong type": ({"messages": [SECRET]}, 400),
     "no content": ({"messages": [{"role": "user"}]}, 400),
