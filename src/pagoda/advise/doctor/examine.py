@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from .facts import Facts, FileSpan
 from .model import Event, Line, Sign
-from .normalise import MAX_LINE_CHARS, normalise
+from .normalise import MAX_LINE_CHARS, normalise, undress
 from .scan import NeedleScan
 
 __all__ = ["CHUNK_BYTES", "Examination"]
@@ -30,6 +31,9 @@ _SAMPLED_LINES = 400
 _MAX_EVIDENCE_CHARS = 300
 _ESCAPES = re.compile(rb"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]")
 _WRAP_BYTES = range(40, 251)
+
+
+_Compiled = tuple[Sign, re.Pattern[str]]
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class _Lines:
     def bare(self, at: int) -> bool:
         """Whether a line is not empty and starts without any prefix: it may continue another."""
         line = normalise(self.text(at))
-        return bool(line.message) and line.message == line.text and not line.text[0].isspace()
+        return bool(line.message) and not line.prefixed and not line.text[0].isspace()
 
     def full(self, width: int) -> list[int]:
         """The lines of exactly that width, the last line left out."""
@@ -118,15 +122,7 @@ class Examination:
     def __init__(self, signs: Iterable[Sign]) -> None:
         self.facts = Facts()
         self._files: dict[str, _Open] = {}
-        signs = tuple(signs)
-        self._scan = NeedleScan(needle for sign in signs for needle in sign.needles)
-        self._needles = self._scan.needles
-        place = {needle: index for index, needle in enumerate(self._needles)}
-        self._signs: list[list[tuple[Sign, re.Pattern[str]]]] = [[] for _ in self._needles]
-        for sign in signs:
-            pattern = re.compile(sign.pattern, re.IGNORECASE | re.ASCII)
-            for needle in sign.needles:
-                self._signs[place[needle]].append((sign, pattern))
+        self._scan, self._signs = _prepared(tuple(signs))
         self._spent = np.zeros(self._scan.codes, dtype=np.int64)
 
     def feed(self, name: str, data: bytes) -> None:
@@ -140,6 +136,11 @@ class Examination:
             state.carry = block[end:]
             if end:
                 self._chunk(state, block[:end])
+
+    @property
+    def carried_bytes(self) -> int:
+        """Bytes of lines that have no end yet; bounded by two chunks a file."""
+        return sum(len(state.carry) for state in self._files.values())
 
     def close(self, name: str) -> None:
         """End a file: its last line may lack a newline."""
@@ -187,7 +188,7 @@ class Examination:
     def _place(self, state: _Open, line: Line) -> float | None:
         """Note a line's node, rank and time; the time is None when on another clock."""
         facts = self.facts
-        facts.prefixed += line.text != line.message
+        facts.prefixed += line.prefixed
         facts.remote |= line.remote
         if line.node and len(facts.nodes) < 512:
             facts.nodes.add(line.node)
@@ -242,7 +243,7 @@ class Examination:
 
     def _look(self, state: _Open, hit: _Hit) -> None:
         """Decide which signs a line shows, and record them."""
-        text = hit.raw.decode("utf-8", "replace")
+        text = undress(hit.raw.decode("utf-8", "replace"))
         matched = self._matches(text, hit.needles)
         if not matched:
             return
@@ -270,12 +271,25 @@ class Examination:
         lowered = text.lower()
         matched: dict[str, tuple[Sign, re.Match[str]]] = {}
         for needle in needles:
-            if self._needles[needle] not in lowered:
+            if self._scan.needles[needle] not in lowered:
                 continue
             for sign, pattern in self._signs[needle]:
                 if sign.id not in matched and (match := pattern.search(text)):
                     matched[sign.id] = (sign, match)
         return list(matched.values())
+
+
+@cache
+def _prepared(signs: tuple[Sign, ...]) -> tuple[NeedleScan, list[list[_Compiled]]]:
+    """The scan for all needles, and each needle's signs with their patterns."""
+    scan = NeedleScan(needle for sign in signs for needle in sign.needles)
+    place = {needle: index for index, needle in enumerate(scan.needles)}
+    by_needle: list[list[_Compiled]] = [[] for _ in scan.needles]
+    for sign in signs:
+        pattern = re.compile(sign.pattern, re.IGNORECASE | re.ASCII)
+        for needle in sign.needles:
+            by_needle[place[needle]].append((sign, pattern))
+    return scan, by_needle
 
 
 def _believed(sign: Sign, line: Line, roles: set[str]) -> bool:

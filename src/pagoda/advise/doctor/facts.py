@@ -164,6 +164,14 @@ class Facts:
         """Whether the engine made progress after the last time the sign was seen."""
         return self.has(sign) and self.silent_s(sign, "progress") is None
 
+    def _follows(self, event: Event, other: Event) -> bool:
+        """Whether an event came after another: by line in one file, by time between files."""
+        if event.file == other.file:
+            return (event.line > other.line) != self.newest_first(event.file)
+        if event.time_s is None or other.time_s is None:
+            return True  # nothing says otherwise, and a false alarm is the worse mistake
+        return event.time_s > other.time_s
+
     def silent_s(self, sign: str, progress: str) -> float | None:
         """Seconds of silence after the last `sign`; None when `progress` came later.
 
@@ -174,7 +182,7 @@ class Facts:
             return None
         later = self.tallies.get(progress)
         if later is not None and any(
-            self.order(event) > self.order(tally.last)
+            self._follows(event, tally.last)
             for event in (*later.events, later.last)
             if event is not None
         ):

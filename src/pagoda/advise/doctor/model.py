@@ -28,6 +28,7 @@ class Line:
 
     text: str
     message: str
+    prefixed: bool = False
     level: str = ""
     rank: int | None = None
     node: str = ""

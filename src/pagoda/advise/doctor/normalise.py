@@ -12,7 +12,7 @@ import re
 
 from .model import Line
 
-__all__ = ["MAX_LINE_CHARS", "normalise", "strip_ansi"]
+__all__ = ["MAX_LINE_CHARS", "normalise", "undress"]
 
 MAX_LINE_CHARS = 4096
 _MAX_PREFIXES = 10
@@ -61,6 +61,7 @@ _PREFIXES = tuple(
 )
 _ACTOR_RANK = re.compile(r"(?:^|_)TP(\d{1,4})")
 _WHO_RANK = re.compile(r" TP(\d{1,4})")
+_GROUP_RANK = re.compile(r"\bRank (\d{1,5})\]")
 _BODY_RANK = re.compile(r"\b(?:TP rank|[Rr]ank)[ =:](\d{1,5})\b|\btp_rank=(\d{1,5})")
 _REPEATED = re.compile(r"(?:\[repeated |message repeated )(\d{1,9})(?:x| times)")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES.split("|"), start=1)}
@@ -68,16 +69,19 @@ _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 _LETTERS = {"E": "ERROR", "W": "WARNING", "I": "INFO", "F": "FATAL"}
 
 
-def strip_ansi(text: str) -> str:
-    """The text without colour codes, whole or with their escape byte lost."""
-    return _ANSI.sub("", text)
+def undress(raw: str) -> str:
+    """The line out of a container runtime's JSON, without colour codes and line end.
+
+    Colour codes count with their escape byte lost, too. Applying it twice changes nothing.
+    """
+    return _ANSI.sub("", _unwrap_json(raw[:MAX_LINE_CHARS])).rstrip("\r\n")
 
 
 def normalise(raw: str) -> Line:
     """One line, peeled: message, level, rank, node, time and how often it is said to repeat."""
-    text = strip_ansi(_unwrap_json(raw[:MAX_LINE_CHARS])).rstrip("\r\n")
+    text = undress(raw)
     found: dict[str, str] = {}
-    start = _skip_quote(text)
+    begin = start = _skip_quote(text)
     for _ in range(_MAX_PREFIXES):
         end = _peel(text, start, found)
         if end == start:
@@ -88,6 +92,7 @@ def normalise(raw: str) -> Line:
     return Line(
         text=text,
         message=message,
+        prefixed=start > begin,
         level=_level(found),
         rank=_rank(found, message),
         node=found.get("node") or found.get("remote", ""),
@@ -142,6 +147,9 @@ def _rank(found: dict[str, str], message: str) -> int | None:
     """The global rank if a prefix names one, the tensor-parallel one otherwise."""
     if "rank" in found:
         return int(found["rank"])
+    match = _GROUP_RANK.search(message)
+    if match:
+        return int(match.group(1))
     for source, pattern in (("who", _WHO_RANK), ("actor", _ACTOR_RANK)):
         match = pattern.search(found.get(source, ""))
         if match:

@@ -294,17 +294,20 @@ SIGNS = (
             " weight",
             "200 ok",
             "application startup complete",
+            "avg bus bandwidth",
             "fired up",
             "graph captur",
             "init engine",
             "kv cache size",
             "model loading took",
+            "out of bounds values : 0",
             "starting vllm",
             "throughput",
         ),
         r"Load(?:ing)? weights?\b|Model loading took|[Gg]raph captur|KV cache size"
         r"|Starting vLLM|throughput"
-        r"|200 OK|Application startup complete|(?:Prefill|Decode) batch|init engine|fired up",
+        r"|200 OK|Application startup complete|(?:Prefill|Decode) batch|init engine|fired up"
+        r"|Avg bus bandwidth|Out of bounds values : 0",
         role="context",
     ),
     Sign(

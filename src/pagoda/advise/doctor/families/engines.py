@@ -178,7 +178,7 @@ SIGNS = (
     ),
     Sign(
         "shm_broadcast_trace",
-        ('shm_broadcast.py", line ',),
+        ("shm_broadcast.py",),
         r"shm_broadcast\.py\", line \d{1,6}, in (?:acquire_read|acquire_write|dequeue|enqueue)",
         role="context",
     ),

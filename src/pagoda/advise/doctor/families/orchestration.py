@@ -104,7 +104,7 @@ SIGNS = (
     Sign(
         "pod_normal",
         ("normal",),
-        r"^Normal\s{1,8}\w{1,20}\s",
+        r"(?:^|[> ])Normal\s{1,8}\w{1,20}\s",
         role="context",
     ),
     Sign(

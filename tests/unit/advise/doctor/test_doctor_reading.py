@@ -1,0 +1,213 @@
+"""Reading: prefixes, folded repeats, wrapped lines, order, odd chunks, hostile bytes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from doctor_logs import excerpts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagoda.advise.doctor import Doctor, Watcher, diagnose, signs
+from pagoda.advise.doctor.examine import Examination
+from pagoda.advise.doctor.normalise import normalise
+from pagoda.advise.doctor.scan import NeedleScan
+
+BY_NAME = {log.name: log.text for log in excerpts()}
+PIECES = st.sampled_from([line for text in BY_NAME.values() for line in text.split("\n")])
+
+
+def test_prefixes_are_peeled_in_any_nesting() -> None:
+    """Pod, actor, level, time and file leave the message; rank, node and level are kept."""
+    line = normalise(
+        "[pod/llm-0/engine] \x1b[36m(Worker_TP3 pid=12, ip=10.0.0.2)\x1b[0m "
+        "ERROR 04-08 03:47:19 [core.py:61] it broke"
+    )
+    assert line.message == "it broke"
+    assert (line.rank, line.node, line.level, line.remote) == (3, "llm-0", "ERROR", True)
+    assert line.time_s == ((31 + 29 + 31 + 7) * 24 + 3) * 3600 + 47 * 60 + 19
+
+
+@pytest.mark.parametrize(
+    ("raw", "rank", "node"),
+    [
+        ("[2025-02-10 21:15:43 DP1 TP6 EP6] begin", 6, ""),
+        ("[rank3]:[E219 08:58:32.606 ProcessGroupNCCL.cpp:616] [Rank 3] stop", 3, ""),
+        ("n7:900:1200 [5] NCCL INFO x", None, "n7"),
+        ("Mar 03 11:02:41 gpu-a07 kernel: NVRM: x", None, "gpu-a07"),
+        ("12: torch started", 12, ""),
+        ("vllm-1  | (EngineCore_DP0 pid=3) INFO 01-01 00:00:00 [a.py:1] x", None, "vllm-1"),
+        ("(Worker_TP1 pid=7) what(): [PG ID 0 PG GUID 0(default_pg) Rank 15] x", 15, ""),
+    ],
+)
+def test_rank_and_node_are_found(raw: str, rank: int | None, node: str) -> None:
+    """Each launcher's way to name a rank or a node is understood."""
+    line = normalise(raw)
+    assert (line.rank, line.node) == (rank, node)
+
+
+def test_folded_repeats_count() -> None:
+    """A line that stands for fifteen counts fifteen."""
+    line = "WARNING 01-01 00:00:00 scheduler.py:1] Sequence group 1 is preempted by x"
+    doctor = Doctor()
+    doctor.feed("a", f"{line} [repeated 15x across cluster]\n{line}\n".encode())
+    assert doctor.examination.facts.count("preempted") == 16
+
+
+def test_wrapped_lines_are_joined() -> None:
+    """A message broken at the terminal's width is understood, under its first line's number."""
+    line = (
+        "[2026-04-04 04:04:04 TP0] The scheduler failed while it was loading: torch.OutOfMem"
+        "oryError: CUDA out of memory. Tried to allocate 3.91 GiB on this device in a loop"
+    )
+    width = 80
+    wrapped = [line[at : at + width] for at in range(0, len(line), width)]
+    text = "\n".join(["[2026-04-04 04:04:03 TP0] ok", *wrapped * 3]) + "\n"
+    report = diagnose([("a", text.encode())])
+    assert report.causes[0].cause.id == "gpu_out_of_memory"
+    assert [event.line for event in report.causes[0].evidence][:2] == [2, 2 + len(wrapped)]
+
+
+def test_newest_first_is_recognised() -> None:
+    """Times that run backwards mark a file that was printed from its end."""
+    lines = [f"[2026-01-01 00:00:{second:02} TP0] step {second}" for second in range(30)]
+    doctor = Doctor()
+    doctor.feed("a", "\n".join(reversed(lines)).encode())
+    doctor.feed("b", "\n".join(lines).encode())
+    for name in ("a", "b"):
+        doctor.close(name)
+    facts = doctor.examination.facts
+    assert (facts.newest_first("a"), facts.newest_first("b")) == (True, False)
+
+
+def test_silence_after_the_initialisation_is_a_cause_only_when_it_lasts() -> None:
+    """An absence rule: the clock tells a hang from a log that simply ends."""
+    text = b"n1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 via P2P/IPC - Init COMPLETE\n"
+    watcher = Watcher()
+    assert watcher.take("a", text, idle_s=1.0) == ()
+    told = watcher.take("a", b"", idle_s=300.0)
+    assert [finding.cause.id for finding in told] == ["peer_to_peer_hang"]
+    assert "300 s" in told[0].sentence
+
+
+def test_progress_after_the_initialisation_ends_the_suspicion() -> None:
+    """What follows an initialisation shows that nothing hangs."""
+    watcher = Watcher()
+    text = b"n1:1:1 [0] NCCL INFO Init COMPLETE\nINFO 01-01 00:00:00 [x.py:1] Loading weights took 3 s\n"
+    assert watcher.take("a", text, idle_s=300.0) == ()
+
+
+def test_many_waits_for_remote_kv_are_a_cause_and_a_few_are_not() -> None:
+    """Waiting is normal; waiting again and again without an end is not."""
+    line = b"DEBUG 01-01 00:00:00 [s.py:1] cmpl-1 is still in WAITING_FOR_REMOTE_KVS state.\n"
+    assert diagnose([("a", line * 3)]).verdict == "healthy"
+    assert diagnose([("a", line * 40)]).causes[0].cause.id == "remote_kv_never_came"
+
+
+def test_a_live_log_tells_each_cause_once() -> None:
+    """New causes are told when they appear, and never again."""
+    watcher = Watcher()
+    first = watcher.take("a", BY_NAME["hash_seed_differs"].encode())
+    again = watcher.take("a", BY_NAME["hash_seed_differs"].encode())
+    second = watcher.take("a", BY_NAME["gpu_off_bus"].encode())
+    assert [finding.cause.id for finding in first] == ["hash_seed_differs"]
+    assert again == ()
+    assert [finding.cause.id for finding in second] == ["gpu_off_bus"]
+    assert watcher.report().causes[0].cause.id == "gpu_off_bus"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(PIECES, min_size=1, max_size=30), st.integers(1, 400))
+def test_chunks_do_not_matter(pieces: list[str], size: int) -> None:
+    """However the bytes are cut, the same evidence is found."""
+    data = "\n".join(pieces).encode()
+    whole, cut = Doctor(), Doctor()
+    whole.feed("a", data)
+    for at in range(0, len(data), size):
+        cut.feed("a", data[at : at + size])
+    for doctor in (whole, cut):
+        doctor.close("a")
+    assert {sign: tally.count for sign, tally in whole.examination.facts.tallies.items()} == {
+        sign: tally.count for sign, tally in cut.examination.facts.tallies.items()
+    }
+
+
+@settings(max_examples=60, deadline=2000)
+@given(st.lists(st.one_of(st.binary(max_size=300), PIECES.map(str.encode)), max_size=20))
+def test_no_bytes_break_it(pieces: list[bytes]) -> None:
+    """Any bytes at all give a report."""
+    report = diagnose([("a", b"\n".join(pieces)), ("b", b"".join(pieces))])
+    assert report.verdict in {"healthy", "cause", "insufficient"}
+    assert (report.verdict == "cause") == bool(report.causes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [needle for sign in signs() for needle in sign.needles] + [" ", "\n", ": ", "(", "é"]
+        ),
+        max_size=300,
+    )
+)
+def test_no_heap_of_needles_breaks_it(words: list[str]) -> None:
+    """Lines made of nothing but needles, in any order, give a report."""
+    report = diagnose([("a", "".join(words).encode())])
+    assert report.verdict in {"healthy", "cause", "insufficient"}
+
+
+@pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.id)
+def test_no_pattern_is_slow_on_a_hostile_line(sign: object) -> None:
+    """Repeats of a sign's own needles, and near misses, take a bounded number of seconds."""
+    from pagoda.advise.doctor.model import Sign
+
+    assert isinstance(sign, Sign)
+    examination = Examination([sign])
+    hostile = [needle * 4000 for needle in sign.needles[:6]]
+    hostile += [f"{needle} " * 3000 for needle in sign.needles[:3]]
+    hostile += [needle + "a" * 5000 for needle in sign.needles[:3]]
+    start = time.process_time()
+    examination.feed("a", "\n".join(hostile).encode() + b"\n")
+    assert time.process_time() - start < 5.0
+
+
+def test_a_line_without_an_end_does_not_grow_memory() -> None:
+    """Three megabytes without a newline are cut, and a fault within is still seen."""
+    doctor = Doctor()
+    filler = b"x" * (1 << 20)
+    for part in (filler, b" CUDA out of memory. " + filler, filler):
+        doctor.feed("a", part)
+        carried = doctor.examination.carried_bytes
+        assert carried <= 2 << 20
+    doctor.close("a")
+    assert doctor.report().causes[0].cause.id == "gpu_out_of_memory"
+
+
+def test_a_flood_of_one_warning_is_thinned_and_still_counted() -> None:
+    """A hundred thousand equal warnings are counted within a tenth, and a rare fault is seen."""
+    line = b"WARNING 01-01 00:00:00 scheduler.py:1] Sequence group 1 is preempted by x\n"
+    rare = b"n1:1:1 [0] x NCCL WARN Error: failed to extend /dev/shm/nccl-x to 1 bytes\n"
+    doctor = Doctor()
+    doctor.feed("a", line * 50_000 + rare + line * 50_000)
+    doctor.close("a")
+    assert abs(doctor.examination.facts.count("preempted") - 100_000) < 10_000
+    assert doctor.report().causes[0].cause.id == "nccl_shm_too_small"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.binary(max_size=2000), st.lists(st.text("abcdef_ -", min_size=5, max_size=12), min_size=1)
+)
+def test_the_scan_finds_what_a_search_finds(data: bytes, needles: list[str]) -> None:
+    """Every occurrence of every needle lies at a hit of its window."""
+    chosen = list(dict.fromkeys(needles))
+    chunk = b"".join((data, chosen[0].encode(), data, chosen[-1].upper().encode(), data))
+    scan = NeedleScan(chosen)
+    where, codes = scan.hits(chunk)
+    for number, needle in enumerate(scan.needles):
+        at = chunk.lower().find(needle.encode())
+        while at >= 0:
+            inside = (where >= at) & (where <= at + len(needle) - 5)
+            assert any(number in scan.needles_of(int(code)) for code in codes[inside])
+            at = chunk.lower().find(needle.encode(), at + 1)
