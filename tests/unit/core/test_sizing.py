@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pagoda.core.errors import SettingsError
@@ -74,6 +74,7 @@ def test_llama_70b_takes_327680_bytes_a_token() -> None:
     assert shape.token_bytes(kv_dtype("bf16"), Parallel(tp=8)) == 40_960
 
 
+@settings(deadline=None)
 @given(heads=HEADS, head_dim=HEAD_DIMS, dtype=DTYPES, layers=st.integers(1, 200))
 def test_bytes_grow_with_layers_and_heads(heads: int, head_dim: int, dtype, layers: int) -> None:
     """A token's bytes are proportional to layers and to KV heads."""
@@ -82,6 +83,7 @@ def test_bytes_grow_with_layers_and_heads(heads: int, head_dim: int, dtype, laye
     assert many == one * layers * heads
 
 
+@settings(deadline=None)
 @given(heads=HEADS, tp=st.sampled_from([1, 2, 4, 8, 16, 32, 64]))
 def test_ranks_hold_every_head_at_least_once(heads: int, tp: int) -> None:
     """All ranks together hold each head; more ranks than heads replicate, never go below one."""
@@ -107,6 +109,7 @@ def test_uneven_heads_are_refused_with_sizes_that_work(heads: int, tp: int) -> N
     assert str(heads) in caught.value.remedy
 
 
+@settings(deadline=None)
 @given(latent=st.integers(1, 2048), tp=st.integers(1, 64), dtype=DTYPES)
 def test_latents_are_not_divided(latent: int, tp: int, dtype) -> None:
     """Every tensor-parallel rank keeps an MLA latent whole."""
@@ -139,6 +142,7 @@ def test_unknown_formats_are_refused(name: str) -> None:
     assert caught.value.remedy
 
 
+@settings(deadline=None)
 @given(shape=shapes(), budget=budgets, dtype=DTYPES, allocator=allocators)
 def test_tokens_are_whole_blocks_inside_memory(shape: KvShape, budget, dtype, allocator) -> None:
     """Tokens are a whole number of blocks, and never need more bytes than there are."""
@@ -148,6 +152,7 @@ def test_tokens_are_whole_blocks_inside_memory(shape: KvShape, budget, dtype, al
     assert found.tokens * shape.growth_bytes(dtype, Parallel()) <= budget.available_bytes
 
 
+@settings(deadline=None)
 @given(shape=shapes(), budget=budgets, dtype=DTYPES, more=st.integers(0, 1 << 36))
 def test_more_memory_never_holds_less(shape: KvShape, budget: Budget, dtype, more: int) -> None:
     """Capacity is monotone in memory, for both engines' allocators."""
@@ -159,6 +164,7 @@ def test_more_memory_never_holds_less(shape: KvShape, budget: Budget, dtype, mor
         assert after.concurrency >= before.concurrency
 
 
+@settings(deadline=None)
 @given(layers=st.integers(1, 200), pp=st.integers(1, 16))
 def test_the_fullest_stage_decides(layers: int, pp: int) -> None:
     """Pipeline stages together hold every layer, and none more than the fullest."""
@@ -168,6 +174,7 @@ def test_the_fullest_stage_decides(layers: int, pp: int) -> None:
     assert (fullest - 1) * pp < layers
 
 
+@settings(deadline=None)
 @given(budget=budgets, window=st.integers(16, 8192))
 def test_a_window_never_costs_concurrency(budget: Budget, window: int) -> None:
     """Sliding some layers never admits fewer requests than keeping them, a block or two apart."""
@@ -242,6 +249,7 @@ def test_states_are_divided_by_heads() -> None:
         shape.state_bytes(Parallel(tp=3))
 
 
+@settings(deadline=None)
 @given(shape=shapes(), tokens=st.integers(1, 1 << 18), dtype=DTYPES)
 def test_a_context_is_never_larger_than_all_its_tokens(shape: KvShape, tokens: int, dtype) -> None:
     """What a restore moves is bounded by every token in every layer plus the states."""

@@ -123,6 +123,7 @@ def test_fuller_pools_are_faster_and_riskier() -> None:
         assert high.overflow >= low.overflow
 
 
+@settings(deadline=None)
 @given(pool=st.floats(1, 1000), share=st.floats(0.05, 1.0))
 def test_overflow_is_a_probability(pool: float, share: float) -> None:
     """A pool exactly full on average overflows half of the time, a roomier one less often."""
@@ -159,6 +160,13 @@ def test_commands_carry_the_plans_sizes() -> None:
     assert sglang[sglang.index("--tp-size") + 1] == "4"
     assert sglang[sglang.index("--kv-cache-dtype") + 1] == "fp8_e4m3"
     assert "--host-capacity" in pagoda
+
+
+def test_drives_that_are_not_written_have_no_end() -> None:
+    """A life without end is null in JSON, which has no infinity."""
+    plan = _plan(tiers=Tiers(drives=2, write_share=0.0))
+    assert plan.drives.life_years == math.inf
+    assert json.loads(json.dumps(plan_json(plan), allow_nan=False))["drives"]["life_years"] is None
 
 
 def test_pagodas_flags_exist() -> None:

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.advise.plan.hostgpus import parse_gpus
@@ -70,6 +70,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     assert caught.value.key == "trace"
 
 
+@settings(deadline=None)
 @given(data=st.binary(max_size=300))
 def test_any_bytes_are_a_trace_or_an_error(data: bytes, tmp_path_factory) -> None:
     """No file makes the trace reader fail in another way."""
@@ -120,6 +121,7 @@ def test_an_unknown_memory_falls_back_to_the_catalogue() -> None:
     assert facts.memory_bytes == 23034 << 20
 
 
+@settings(deadline=None)
 @given(
     speeds=st.lists(st.floats(0.001, 1e9), min_size=1, max_size=8),
     title=st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40),

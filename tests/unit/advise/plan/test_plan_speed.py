@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.advise.plan.catalogue import find_gpu, find_model, gpus, models
@@ -36,6 +36,7 @@ def _settings(**changes: float) -> Settings:
     return Settings(budget=budget, **(defaults | changes))
 
 
+@settings(deadline=None)
 @given(model=MODELS, gpu=GPUS, batch=BATCHES, more=st.floats(1, 4), context=CONTEXTS)
 def test_a_larger_batch_never_makes_a_step_shorter(model, gpu, batch, more, context) -> None:
     """A step takes at least as long for more requests, and no longer than in proportion."""
@@ -45,6 +46,7 @@ def test_a_larger_batch_never_makes_a_step_shorter(model, gpu, batch, more, cont
     assert small <= large <= small * more * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(model=MODELS, new=st.integers(1, 20_000), cached=CONTEXTS)
 def test_a_cached_prefix_never_makes_a_prefill_longer(model, new: int, cached: int) -> None:
     """Computing after a cached prefix costs less than computing the prefix too."""
@@ -52,6 +54,7 @@ def test_a_cached_prefix_never_makes_a_prefill_longer(model, new: int, cached: i
     assert prefill(deployment, new, cached).total_s <= prefill(deployment, new + cached).total_s
 
 
+@settings(deadline=None)
 @given(model=MODELS, tokens=st.floats(1, 1e6))
 def test_a_step_reads_no_more_than_all_weights(model, tokens: float) -> None:
     """Few tokens touch few experts, many touch all; a dense model is always read whole."""
@@ -82,6 +85,7 @@ def test_one_rank_needs_no_link() -> None:
     assert decode_step(_deployment(tp=2), 32, 2000).comm_s > 0
 
 
+@settings(deadline=None)
 @given(size=st.floats(1, 1e9), ranks=st.integers(2, 16))
 def test_an_all_reduce_has_a_floor_and_a_slope(size: float, ranks: int) -> None:
     """Never below the latency, and never more than twice the message over the link."""
@@ -105,6 +109,7 @@ def test_impossible_links_are_refused() -> None:
         pcie_bytes_per_s(4, 12)
 
 
+@settings(deadline=None)
 @given(batch=BATCHES, tp=st.sampled_from([1, 2, 4, 8]), miss=st.floats(0, 1), wait=st.floats(0, 1))
 def test_the_formula_is_exact(batch: float, tp: int, miss: float, wait: float) -> None:
     """Throughput is gpus * compute / (1 + alpha + beta), and the times behind it add up."""
@@ -117,6 +122,7 @@ def test_the_formula_is_exact(batch: float, tp: int, miss: float, wait: float) -
     assert found.tokens_per_s == pytest.approx(load.output_tokens / spent)
 
 
+@settings(deadline=None)
 @given(shared=st.floats(0, 0.95))
 def test_sharing_prefixes_never_costs_throughput(shared: float) -> None:
     """Input that an earlier request computed leaves more time for output."""
@@ -151,6 +157,8 @@ def test_query_heads_must_divide() -> None:
     with pytest.raises(SettingsError) as caught:
         _deployment("qwen2.5-7b", tp=8).check_heads()
     assert "1, 2, 4, 7, 14, 28" in caught.value.remedy
+    eight = point(_deployment("qwen2.5-7b", tp=8), Load(), _settings())
+    assert "28 query heads" in eight.refused
 
 
 def test_the_curve_shows_each_size_or_its_reason() -> None:
