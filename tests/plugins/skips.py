@@ -3,7 +3,7 @@
     412 passed, 15 skipped: redis-server (3), vLLM (12)
 
 The absent thing is what a skip reason names before its first colon: `redis-server: not on
-PATH`. With --require-servers a skipped test that carries the marker `server` fails. A module
+PATH`, `no redis-server: …`. With --require-servers a skipped test that carries the marker `server` fails. A module
 that skips itself while it is collected counts as one; it carries the marker when its source
 mentions `mark.server`. Loaded by `make test` with `-p skips`.
 """
@@ -42,6 +42,7 @@ def absent_thing(reason: str) -> str:
     module = re.match(r"could not import '([\w.]+)'", reason)
     name = module.group(1) if module else reason.partition(":")[0]
     name = name.strip().splitlines()[0] if name.strip() else "no reason given"
+    name = re.sub(r"^(no|needs( an?| the)?) ", "", name) if reason.partition(":")[1] else name
     return name if len(name) <= ABSENT_LENGTH else name[:ABSENT_LENGTH].rstrip() + "…"
 
 

@@ -21,6 +21,8 @@ def test_server(): pytest.skip("redis-server: not on PATH")
 @pytest.mark.skipif(True, reason="vLLM: not installed")
 def test_engine(): pass
 
+def test_model(): pytest.skip("needs the large model: not set")
+
 def test_module(): pytest.importorskip("no_such_module")
 
 @pytest.mark.xfail
@@ -58,7 +60,8 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 def test_the_last_line_counts_by_what_was_absent(tmp_path):
     """Reasons, skipif and importorskip are named; an expected failure is not among them."""
     done = run_suite(tmp_path)
-    expected = "1 passed, 3 skipped: no_such_module (1), redis-server (1), vLLM (1)"
+    absent = "large model (1), no_such_module (1), redis-server (1), vLLM (1)"
+    expected = f"1 passed, 4 skipped: {absent}"
     assert last_line(done) == expected
     assert done.returncode == 0
 
@@ -66,7 +69,7 @@ def test_the_last_line_counts_by_what_was_absent(tmp_path):
 def test_a_module_that_skips_itself_is_counted(tmp_path):
     """A skip at collection is no silent hole."""
     (tmp_path / "test_module.py").write_text(MODULE)
-    assert "4 skipped: fio (1), no_such_module (1)" in last_line(run_suite(tmp_path))
+    assert "5 skipped: fio (1), large model (1)" in last_line(run_suite(tmp_path))
 
 
 def test_required_servers_fail_their_tests_and_no_others(tmp_path):
@@ -74,7 +77,7 @@ def test_required_servers_fail_their_tests_and_no_others(tmp_path):
     done = run_suite(tmp_path, "--require-servers")
     assert done.returncode == 1
     assert "a server is missing: redis-server" in done.stdout
-    assert last_line(done) == "1 passed, 1 failed, 2 skipped: no_such_module (1), vLLM (1)"
+    assert last_line(done).startswith("1 passed, 1 failed, 3 skipped: large model (1)")
 
 
 @pytest.mark.parametrize(("marked", "status"), [(True, 2), (False, 0)])
