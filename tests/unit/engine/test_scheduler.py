@@ -153,6 +153,9 @@ def test_preemption_spills_instead_of_recomputing() -> None:
     assert any(isinstance(event, Preempted) for event in engine.events)
     for name, prompt in prompts.items():
         assert engine.answers[name] == expected_answer(prompt, 60)
+    assert "a" not in {e.request_id for e in engine.events if isinstance(e, Preempted)}, (
+        "the oldest is never the one that waits"
+    )
     without = sum(len(p) + 59 for p in prompts.values())
     preemptions = sum(isinstance(event, Preempted) for event in engine.events)
     assert engine.runner.tokens_computed - without <= preemptions * (TAIL_TOKENS + BLOCK_TOKENS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from store_harness import SIZE, Harness, dirty, keys_of, truth
 
@@ -9,6 +11,7 @@ from pagoda.core.errors import TierFault, TierFull, TierReadOnly
 from pagoda.core.events import Degraded, Evicted, Quarantined, Reason, Refused, Restored, Skipped
 from pagoda.core.outcome import Corrupt, Hit, Miss, Unavailable
 from pagoda.core.state import SlotState
+from pagoda.seal.header import Seal, pack
 
 
 def test_a_saved_prefix_is_restored_from_the_upper_tier(harness: Harness) -> None:
@@ -41,6 +44,34 @@ def test_a_restart_finds_what_the_lower_tier_holds(harness: Harness) -> None:
     outcomes, buffers = harness.read(keys)
     assert outcomes == [Hit("lower")] * 6
     assert bytes(buffers[5]) == bytes(truth(keys[5]))
+
+
+def test_the_newer_of_two_copies_survives_a_restart() -> None:
+    """An evicted block's header stays on the medium until its slot is reused; stored again
+    elsewhere, the key is there twice. The newer copy counts, the older one is erased."""
+    one = Harness(upper=0, lower=4)
+    one.save_all(keys_of(1))
+    old = one.slot("lower", keys_of(1)[0])
+    one.save_all(keys_of(3, salt=1))
+    one.clock.advance(1)
+    one.save_all(keys_of(1, salt=2))  # evicts the first, and takes its slot
+    one.clock.advance(1)
+    one.save_all(keys_of(1))  # in another slot now
+    new = one.slot("lower", keys_of(1)[0])
+    assert new != old
+    seal = one.store.levels()[0].sealed.seal_of(new)
+    assert seal is not None
+    one.lower.inner.commit([old], [pack(seal_before(seal), slot=old, slab_id=one.lower.identity)])
+    one.open()
+    assert one.slot("lower", keys_of(1)[0]) == new
+    assert old not in dict(one.lower.scan())
+    assert one.read(keys_of(1))[0] == [Hit("lower")]
+    one.store.check_invariants()
+
+
+def seal_before(seal: Seal) -> Seal:
+    """The seal of an earlier copy."""
+    return replace(seal, created_ms=seal.created_ms - 500, generation=0)
 
 
 @pytest.mark.parametrize("bad", [0, 2, 4])
