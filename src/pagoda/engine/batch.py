@@ -66,8 +66,9 @@ def flatten(segments: Sequence[Segment], *, num_blocks: int, max_position: int) 
     assert segments, "a forward pass needs a segment"
     for segment in segments:
         assert len(segment.tokens) > 0, "an empty segment"
-        assert 0 <= segment.start and segment.end <= max_position, (
-            f"positions {segment.start} to {segment.end} outside the context of {max_position}"
+        assert segment.start >= 0, f"a segment at position {segment.start}"
+        assert segment.end <= max_position, (
+            f"a segment to position {segment.end}, past the context of {max_position}"
         )
         assert len(segment.blocks) * BLOCK_TOKENS >= segment.end, (
             f"{len(segment.blocks)} blocks do not cover {segment.end} tokens"
@@ -77,7 +78,8 @@ def flatten(segments: Sequence[Segment], *, num_blocks: int, max_position: int) 
     offsets = _cumulative(lengths)
     table_offsets = _cumulative([len(segment.blocks) for segment in segments])
     tables = np.concatenate([np.asarray(segment.blocks, np.int32) for segment in segments])
-    assert tables.min() >= 0 and tables.max() < num_blocks, "a block id outside the pool"
+    assert tables.min() >= 0, "a negative block id"
+    assert tables.max() < num_blocks, f"block {tables.max()} outside the pool of {num_blocks}"
     positions = np.arange(offsets[-1], dtype=np.int32) + np.repeat(starts - offsets[:-1], lengths)
     entries = np.repeat(table_offsets[:-1], lengths) + positions // BLOCK_TOKENS
     return Batch(

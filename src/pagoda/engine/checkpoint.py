@@ -69,7 +69,7 @@ class Checkpoint:
         if file is None:
             file = self._files[entry.file] = entry.file.open("rb", buffering=0)
         file.seek(entry.offset)
-        view = memoryview(target.view(torch.uint8).numpy()).cast("B")
+        view = memoryview(target.view(torch.uint8).numpy().data).cast("B")
         done = 0
         while done < len(view):
             count = file.readinto(view[done:])  # type: ignore[attr-defined]

@@ -41,16 +41,17 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
 }
 
 # Keys that decide the arithmetic, and that Pagoda obeys.
-IMPLEMENTED: Final = frozenset(
+_IMPLEMENTED_WORDS: Final = (
     "architectures model_type vocab_size hidden_size intermediate_size num_hidden_layers "
     "num_attention_heads num_key_value_heads head_dim max_position_embeddings rms_norm_eps "
     "rope_theta rope_scaling rope_parameters original_max_position_embeddings "
     "tie_word_embeddings attention_bias mlp_bias use_sliding_window sliding_window "
-    "layer_types".split()
+    "layer_types"
 )
+IMPLEMENTED: Final = frozenset(_IMPLEMENTED_WORDS.split())
 
 # Keys that change nothing in a forward pass: provenance, training, text, sampling defaults.
-HARMLESS: Final = frozenset(
+_HARMLESS_WORDS: Final = (
     "_name_or_path _model_name_or_path _attn_implementation_autoset transformers_version "
     "torch_dtype dtype "
     "bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id "
@@ -61,8 +62,9 @@ HARMLESS: Final = frozenset(
     "task_specific_params torchscript is_llama_config transformers.js_config "
     "unsloth_fixed unsloth_version max_length min_length do_sample temperature top_k top_p "
     "typical_p repetition_penalty length_penalty no_repeat_ngram_size early_stopping "
-    "num_beams num_return_sequences use_bfloat16".split()
+    "num_beams num_return_sequences use_bfloat16"
 )
+HARMLESS: Final = frozenset(_HARMLESS_WORDS.split())
 
 # Keys that would change the arithmetic unless they have one of these values.
 NEUTRAL_VALUES: Final[dict[str, tuple[Any, ...]]] = {

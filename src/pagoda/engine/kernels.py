@@ -81,8 +81,9 @@ class TorchKernels:
         self, qkv: torch.Tensor, index: int, layer: LayerWeights, batch: Batch
     ) -> torch.Tensor:
         config = self._context.config
-        parts = qkv[: batch.tokens].split([config.q_size, config.kv_size, config.kv_size], dim=1)
-        q, k, v = (part.unflatten(1, (-1, config.head_dim)) for part in parts)
+        sizes = [config.q_size, config.kv_size, config.kv_size]
+        parts = torch.split(qkv[: batch.tokens], sizes, dim=1)
+        q, k, v = (part.view(batch.tokens, -1, config.head_dim) for part in parts)
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = self._norm(q, layer.q_norm), self._norm(k, layer.k_norm)
         positions = torch.from_numpy(batch.positions).long()
@@ -103,7 +104,7 @@ class TorchKernels:
         block, place = slots // BLOCK_TOKENS, slots % BLOCK_TOKENS
         keys, values = self._context.pool.keys(index), self._context.pool.values(index)
         if keys.dim() == 5:
-            keys[block, :, :, place] = k.unflatten(-1, (-1, 2))
+            keys[block, :, :, place] = k.view(*k.shape[:-1], -1, 2)
             values[block, :, place // 2, :, place % 2] = v
         else:
             keys[block, :, :, place] = k

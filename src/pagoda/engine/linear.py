@@ -38,7 +38,7 @@ class Linear:
         product: Any = torch.ops.mkldnn._linear_pointwise
         if len(self._parts) == 1:
             return product(rows, self._parts[0], self._bias, "none", [], "")  # type: ignore[no-any-return]
-        columns = rows.split(_FP32_PART, dim=1)
+        columns = torch.split(rows, _FP32_PART, dim=1)
         total = product(columns[0].contiguous(), self._parts[0], self._bias, "none", [], "")
         for part, weight in zip(columns[1:], self._parts[1:], strict=True):
             total = product.binary(part.contiguous(), total, weight, None, "add")
@@ -57,4 +57,4 @@ def can_pack(dtype: torch.dtype) -> bool:
 def _packed_parts(weight: torch.Tensor) -> list[torch.Tensor]:
     length = _FP32_PART if weight.dtype == torch.float32 else weight.shape[1]
     pack: Operation = torch.ops.mkldnn._reorder_linear_weight
-    return [pack(part.contiguous(), _PACK_ROWS) for part in weight.split(length, dim=1)]
+    return [pack(part.contiguous(), _PACK_ROWS) for part in torch.split(weight, length, dim=1)]

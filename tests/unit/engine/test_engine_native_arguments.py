@@ -173,7 +173,12 @@ def test_attention_checks_the_lists_of_a_batch(index, values, message):
 
 @pytest.mark.parametrize(
     ("index", "values", "message"),
-    [(17, [64], "position"), (17, [-1], "position"), (18, [16 * BLOCKS], "slot"), (18, [-1], "slot")],
+    [
+        (17, [64], "position"),
+        (17, [-1], "position"),
+        (18, [16 * BLOCKS], "slot"),
+        (18, [-1], "slot"),
+    ],
 )
 def test_storing_checks_positions_and_slots(index, values, message):
     """A token outside the rope table or the pool is refused before anything is written."""
