@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from pagoda.engine.native import extension
-from pagoda.engine.runner import Runner, Segment
-from pagoda.engine.weights import load_model
+# After the skips: the engine needs torch.
+from pagoda.engine.native import extension  # noqa: E402
+from pagoda.engine.runner import Runner, Segment  # noqa: E402
+from pagoda.engine.weights import load_model  # noqa: E402
 
 MOST_DIFFERENCE = 1e-4  # of fp32 logits, full prompt
 

@@ -40,7 +40,7 @@ def test_a_plain_configuration_is_read():
     assert (config.heads, config.kv_heads, config.head_dim) == (4, 2, 16)
     assert (config.q_size, config.kv_size) == (64, 32)
     assert (config.rope.kind, config.rope.theta) == ("default", 10_000.0)
-    assert not (config.qkv_bias or config.output_bias or config.mlp_bias or config.qk_norm)
+    assert not any((config.qkv_bias, config.output_bias, config.mlp_bias, config.qk_norm))
 
 
 @pytest.mark.parametrize(
