@@ -9,6 +9,7 @@ planner                      all of it together; figures carry their formulas
 
 from __future__ import annotations
 
-from pagoda.advise.plan.planner import Plan, Request, make_plan
+from pagoda.advise.plan.planner import Plan, make_plan
+from pagoda.advise.plan.request import Request
 
 __all__ = ["Plan", "Request", "make_plan"]

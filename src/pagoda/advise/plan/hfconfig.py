@@ -20,7 +20,7 @@ from typing import Any
 
 from pagoda.advise.plan.facts import ModelFacts
 from pagoda.advise.plan.parameters import count_parameters, weight_files_bytes
-from pagoda.core.errors import ModelError, ModelNotFound, UnsupportedModel
+from pagoda.core.errors import ModelError, ModelNotFound, SettingsError, UnsupportedModel
 from pagoda.core.sizing import AttentionLayers, KvShape, LatentLayers, LayerGroup, StateLayers
 
 _FAMILIES = {
@@ -63,14 +63,19 @@ class Config:
     def need(self, *keys: str) -> int:
         """Return the first of `keys` that is set, as an int; ModelError where none is."""
         value = self.get(*keys)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ModelError(
-                f"{self.path} does not say {' or '.join(keys)}",
+                f"{self.path} does not say {' or '.join(keys)}"
+                + ("" if value is None else f" as a positive number ({value!r})"),
                 path=self.path,
                 remedy="the planner does not guess: add it, or give the facts as flags "
                 "(pagoda plan kv --layers ...)",
             )
         return value
+
+    def count(self, *keys: str) -> int:
+        """Return the first of `keys` that is set, or 0 where the model has none of it."""
+        return self.need(*keys) if self.get(*keys) else 0
 
     def get(self, *keys: str) -> Any:
         """Return the first of `keys` that is set and not null, or None."""
@@ -84,24 +89,35 @@ class Config:
 def read_model(path: Path) -> ModelFacts:
     """Return the facts of the model described by a config.json or the directory that holds it.
 
-    Raises ModelNotFound, ModelError (a fact is missing) or UnsupportedModel.
+    Raises ModelNotFound, ModelError (a fact is missing or makes no sense) or UnsupportedModel.
     """
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise ModelNotFound(f"{file} does not exist", path=str(path), remedy="give a config.json")
-    config = _load(file)
+    try:
+        return _facts(_load(file), file.parent)
+    except SettingsError as error:
+        raise ModelError(f"{file}: {error.message}", path=str(file)) from error
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # a value of the wrong kind somewhere in someone else's file
+        raise ModelError(
+            f"{file} holds a value that makes no sense: {error}", path=str(file)
+        ) from error
+
+
+def _facts(config: Config, directory: Path) -> ModelFacts:
     name, family = _family(config)
     head_dim = None if family == "latent" else _head_dim(config)
     groups, shared = _READERS[family](config)
-    measured = weight_files_bytes(file.parent)
+    measured = weight_files_bytes(directory)
     bits, notes = _weight_bits(config)
     total, active = count_parameters(config.text | {"head_dim": head_dim}, family)
     if total is None and measured is not None and bits is not None:
         total = active = measured * 8 / bits
         notes += ("parameters are the weight files' size divided by their width",)
     return ModelFacts(
-        name=str(config.get("_name_or_path") or file.parent.name or name),
-        source=str(file),
+        name=str(config.get("_name_or_path") or directory.name or name),
+        source=config.path,
         kv=KvShape(groups=groups, shared_layers=shared),
         layers=config.need("num_hidden_layers", "n_layer"),
         hidden=config.need("hidden_size", "n_embd"),
@@ -109,8 +125,8 @@ def read_model(path: Path) -> ModelFacts:
         max_context=config.need("max_position_embeddings", "n_positions"),
         params=total,
         active_params=active,
-        experts=config.get("num_experts", "n_routed_experts", "num_local_experts") or 0,
-        experts_per_token=config.get("num_experts_per_tok", "top_k_experts") or 0,
+        experts=config.count("num_experts", "n_routed_experts", "num_local_experts"),
+        experts_per_token=config.count("num_experts_per_tok", "top_k_experts"),
         weight_bits=16.0 if bits is None else bits,
         weight_bytes=measured,
         kv_dtype=_kv_dtype(config),
@@ -198,13 +214,13 @@ def _windowed(config: Config) -> _Groups:
         kinds = [
             "full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)
         ]
-    shared = config.get("num_kv_shared_layers") or 0
+    shared = config.count("num_kv_shared_layers")
     own = kinds[: layers - shared]
     return _by_kind(config, own, config.need("sliding_window")), shared
 
 
 def _by_kind(config: Config, kinds: list[str], window: int) -> tuple[LayerGroup, ...]:
-    unknown = set(kinds) - {"full_attention", "sliding_attention"}
+    unknown = set(map(str, kinds)) - {"full_attention", "sliding_attention"}
     if unknown:
         raise UnsupportedModel(
             f"{config.path} has layers of kind {', '.join(sorted(unknown))}",

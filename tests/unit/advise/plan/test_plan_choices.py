@@ -16,7 +16,7 @@ from pagoda.advise.plan import Plan, Request, make_plan
 from pagoda.advise.plan.catalogue import find_gpu, find_model, models
 from pagoda.advise.plan.facts import Load
 from pagoda.advise.plan.output import plan_json
-from pagoda.advise.plan.planner import Tiers
+from pagoda.advise.plan.request import Tiers
 from pagoda.advise.plan.schedule import overflow_chance
 from pagoda.advise.plan.throughput import Stalls
 from pagoda.core.errors import SettingsError

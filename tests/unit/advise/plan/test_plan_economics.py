@@ -25,7 +25,7 @@ from pagoda.advise.plan.economics import (
     write_bytes_a_day,
 )
 from pagoda.advise.plan.facts import Load
-from pagoda.advise.plan.planner import Tiers, tiers_below
+from pagoda.advise.plan.request import Tiers, tiers_below
 from pagoda.advise.plan.roofline import Deployment
 from pagoda.advise.plan.throughput import combined
 from pagoda.core.sizing import Parallel, kv_dtype

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagoda.advise.plan.catalogue import find_gpu, find_model, gpus, models
 from pagoda.advise.plan.hfconfig import read_model
@@ -271,6 +273,34 @@ def test_broken_files_are_model_errors(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(ModelError):
         read_model(tmp_path)
+
+
+_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 200_000),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.lists(st.sampled_from(["full_attention", "sliding_attention", "", 3]), max_size=4),
+    st.dictionaries(st.sampled_from(["bits", "group_size", "quant_method"]), st.integers(0, 9)),
+)
+_BASES = (LLAMA_8B, QWEN3_MOE, DEEPSEEK_V3, GEMMA3_1B, GEMMA4_E2B, QWEN3_NEXT, NEMOTRON)
+
+
+@settings(deadline=None, max_examples=400)
+@given(data=st.data(), base=st.sampled_from(_BASES))
+def test_strange_configs_are_read_or_refused(
+    data: st.DataObject, base: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever a config holds, the answer is facts with positive sizes or a ModelError."""
+    keys = [*base, "quantization_config", "layer_types", "text_config", "sliding_window"]
+    changes = data.draw(st.dictionaries(st.sampled_from(keys), _VALUES, min_size=1, max_size=3))
+    try:
+        facts = read_model(_write(tmp_path_factory.mktemp("config"), base | changes))
+    except ModelError:
+        return
+    assert facts.layers > 0
+    assert all(group.layers > 0 for group in facts.kv.groups)
 
 
 def test_unknown_names_suggest_near_ones() -> None:
