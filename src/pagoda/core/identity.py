@@ -30,12 +30,14 @@ _TOKEN_LIMIT = 2**32
 class Namespace:
     """All that makes two blocks interchangeable. Every field is explicit; none is optional.
 
-    `weights` is the fingerprint of the weights' content, never a model's name. `layout`
+    `weights` is the fingerprint of the weights' content, never a model's name; `config` the
+    canonical text of the model's other settings that its arithmetic depends on. `layout`
     names the order of bytes inside a block, `rope` the canonical text of the rotary
     settings, `scales` how a quantized dtype is scaled ("none" when it is not).
     """
 
     weights: bytes
+    config: str
     layout: str
     dtype: str
     scales: str

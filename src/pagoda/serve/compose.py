@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 from pagoda.core.errors import CapacityError, SettingsError
@@ -38,16 +41,19 @@ def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngin
             remedy="give --model DIR, a local Hugging Face model directory",
         )
     directory = Path(settings.model.path).expanduser()
-    model = load_model(directory, dtype=settings.model.dtype)
-    runner = _runner(settings, model)
+    with ThreadPoolExecutor() as pool:  # importing a tokenizer library takes as long as weights do
+        codec = pool.submit(load_codec, directory)
+        weights = pool.submit(weights_fingerprint, directory)
+        model = load_model(directory, dtype=settings.model.dtype)
+        runner = _runner(settings, model)
     wake = threading.Event()
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
     parts = llm.Parts(
         runner=runner,
-        codec=load_codec(directory),
+        codec=codec.result(),
         store=open_store(_store_plan(settings, runner), runtime),
-        namespace=_namespace(model, runner, weights_fingerprint(directory)),
+        namespace=_namespace(model, runner, weights.result()),
         card=llm.card_of(
             name=settings.model.served_name,
             runner=runner,
@@ -116,6 +122,7 @@ def _namespace(model: LoadedModel, runner: Runner, weights: bytes) -> Namespace:
     config = model.config
     return Namespace(
         weights=weights,
+        config=json.dumps(asdict(config), sort_keys=True),
         layout=runner.layout_id,
         dtype=str(model.dtype).removeprefix("torch."),
         scales="none",
@@ -127,7 +134,7 @@ def _namespace(model: LoadedModel, runner: Runner, weights: bytes) -> Namespace:
         tp_size=1,
         pp_rank=0,
         pp_size=1,
-        rope=str(config.rope),
+        rope=json.dumps(asdict(config.rope), sort_keys=True),
         adapter="",
         salt="",
     )

@@ -16,6 +16,7 @@ from pagoda.core.identity import ROOT, Namespace, NamespaceId, chain
 
 EXAMPLE = Namespace(
     weights=bytes(range(32)),
+    config="{}",
     layout="pagoda-1/bf16-pairs/tokens=16/layers=30/kv_heads=3/head_dim=64",
     dtype="bfloat16",
     scales="none",
@@ -31,10 +32,10 @@ EXAMPLE = Namespace(
     adapter="",
     salt="",
 )
-NAMESPACE_VECTOR = "3b7561b4c120fd728f3e5383e766d8d59e65c2cd0eaf60c9ae926dff04eda4b9"
+NAMESPACE_VECTOR = "68b4f10c4796093b4729851e39426e623db56368c7f7cce3f30bf63017f6daa2"
 KEY_VECTORS = (
-    "2e49258e281471302a898f976cced601ae8ad74b523638fac9d768383f26ecae",
-    "eb17ea9736a15e37e79cd085914cd92c693480accb75fae5c7733171d5a82163",
+    "81117c63f3fb0c5af6092fd3a493a475f83f3f8ad053b31c05e8baa51452e26d",
+    "24692176e7809bc460ace8b179873fda3c0172640f4e78ef144e0abeff611129",
 )
 
 tokens = st.lists(st.integers(0, 2**32 - 1), max_size=70)
