@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .facts import Facts, FileSpan
-from .model import Event, Line, Sign
+from .model import Event, Line, Role, Sign
 from .normalise import MAX_LINE_CHARS, normalise, undress
 from .scan import NeedleScan
 
@@ -292,7 +292,7 @@ def _prepared(signs: tuple[Sign, ...]) -> tuple[NeedleScan, list[list[_Compiled]
     return scan, by_needle
 
 
-def _believed(sign: Sign, line: Line, roles: set[str]) -> bool:
+def _believed(sign: Sign, line: Line, roles: set[Role]) -> bool:
     """Whether a sign counts in a line that says it: settings, noise and INFO lines do not."""
     if sign.levels and line.level not in sign.levels:
         return False

@@ -31,7 +31,7 @@ _PREFIXES = tuple(
         rf"\[pod/(?P<node>{_HOST})/[^\]\s]{{1,80}}\]\s?",
         rf"(?P<node>{_HOST})\s{{1,20}}\|\s",
         # Ray actors and vLLM's processes; Ray prints ip= for remote nodes only
-        r"\((?P<actor>[\w.:]{0,60})\s?pid=\d{1,10}(?:, ip=(?P<remote>[\w.:]{1,64}))?\)\s{0,4}",
+        r"\((?P<actor>[\w.:= ]{0,60}?)\s?pid=\d{1,10}(?:, ip=(?P<remote>[\w.:]{1,64}))?\)\s{0,4}",
         r"\((?:raylet|autoscaler|gcs_server)[^)]{0,60}\)\s{0,4}",
         # times with a year, SGLang's "[time DP0 TP3]" included
         rf"\[(?P<iso>\d{{4}}[-/]\d\d[-/]\d\d[ T]{_CLOCK})(?:Z|[+-]\d\d:?\d\d)?"
@@ -59,7 +59,7 @@ _PREFIXES = tuple(
         rf"(?P<level>{_LEVEL})\s{{1,8}}",
     )
 )
-_ACTOR_RANK = re.compile(r"(?:^|_)TP(\d{1,4})")
+_ACTOR_RANK = re.compile(r"(?:^|[_ ])(?:TP|rank=)(\d{1,4})")
 _WHO_RANK = re.compile(r" TP(\d{1,4})")
 _GROUP_RANK = re.compile(r"\bRank (\d{1,5})\]")
 _BODY_RANK = re.compile(r"\b(?:TP rank|[Rr]ank)[ =:](\d{1,5})\b|\btp_rank=(\d{1,5})")

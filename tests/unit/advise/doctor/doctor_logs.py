@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from collections.abc import Callable
@@ -105,9 +106,6 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "colours without escapes": _each_line(lambda line: f"[36m{line}[0m"),
     "a terminal's line ends": lambda text: text.replace("\n", "\r\n"),
     "container JSON": _each_line(
-        lambda line: (
-            '{"log":"%s\\n","stream":"stderr","time":"2026-05-05T06:07:08Z"}'
-            % line.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
-        )
+        lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": "2026-05-05"})
     ),
 }

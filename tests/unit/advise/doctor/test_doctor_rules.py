@@ -66,7 +66,7 @@ def test_a_disguise_does_not_change_the_diagnosis(disguise: str) -> None:
 @pytest.mark.parametrize("sign", signs(), ids=lambda sign: sign.id)
 def test_no_needle_is_missing(sign: Sign) -> None:
     """Whatever a pattern matches contains one of its sign's needles."""
-    if sign.pattern.startswith("^(?!"):
+    if "(?!" in sign.pattern[:5]:
         pytest.skip("a look-ahead cannot be generated from")
 
     @settings(
@@ -83,7 +83,7 @@ def test_no_needle_is_missing(sign: Sign) -> None:
 
 @pytest.mark.parametrize("cause", causes(), ids=lambda cause: cause.id)
 def test_a_cause_is_complete(cause: object) -> None:
-    """Each cause says what to do, what will not help and why, what to collect, where it was seen."""
+    """Each cause says what to do, what will not help and why, what to collect, its source."""
     from pagoda.advise.doctor.model import Cause
 
     assert isinstance(cause, Cause)

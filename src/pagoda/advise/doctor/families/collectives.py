@@ -161,10 +161,13 @@ SIGNS = (
     Sign(
         "no_interface",
         (
+            "every node should have a unique ip",
             "interface",
             "unable to find address for",
         ),
-        r"[Nn]o (?:usable |socket )?(?:socket )?interfaces? found|Unable to find address for"
+        r"[Nn]o (?:usable |socket )?(?:socket )?interfaces? found"
+        r"|Unable to find address for"
+        r"|[Ee]very node should have a unique IP"
         r"|[Nn]o network interface.{0,40}match",
     ),
     Sign(
@@ -186,15 +189,16 @@ SIGNS = (
     Sign(
         "connect_failed",
         (
-            "bootstrap",
+            "bootstrap :",
+            "bootstrap.cc",
             "nccl warn",
             "ncclsocket",
             "net/socket",
             "socketpollconnect",
             "socketstartconnect",
         ),
-        r"(?:socketStartConnect|socketPollConnect|ncclSocket\w{1,30}|NET/Socket|Bootstrap"
-        r"|bootstrap).{0,120}"
+        r"(?:socketStartConnect|socketPollConnect|ncclSocket\w{1,30}|NET/Socket"
+        r"|bootstrap\.cc|Bootstrap :).{0,120}"
         r"(?:Connection refused|No route to host|timed out|Network is unreachable|failed)"
         r"|NCCL WARN.{0,60}[Cc]onnect.{0,80}(?:refused|No route|timed out|unreachable)",
     ),
@@ -259,7 +263,9 @@ SIGNS = (
             "to-peer",
             "via p2p",
         ),
-        r"via P2P|P2P/(?:IPC|direct|CUMEM|indirect)|-p2p |P2P_DISABLE|P2P access|PCIe P2P|[Oo]neshot all-?reduce|custom_?\s?all_?reduce|peer[- ](?:to-peer|access)",
+        r"via P2P|P2P/(?:IPC|direct|CUMEM|indirect)|-p2p |P2P_DISABLE"
+        r"|P2P access|PCIe P2P|[Oo]neshot all-?reduce"
+        r"|custom_?\s?all_?reduce|peer[- ](?:to-peer|access)",
         role="context",
     ),
     Sign(
@@ -277,7 +283,8 @@ SIGNS = (
             "no further output",
             "stuck",
         ),
-        r"\b(?:hangs|hung (?:on|at|for|in)|is hanging|freezes|never returns)\b|\bstuck\b|no further (?:output|log)",
+        r"\b(?:hangs|hung (?:on|at|for|in)|is hanging|freezes"
+        r"|never returns)\b|\bstuck\b|no further (?:output|log)",
         role="context",
     ),
     Sign(
@@ -331,6 +338,21 @@ SIGNS = (
         ),
         r"(?:world[ _]size|n[Rr]anks|tensor[-_]parallel[-_]size)[ =:'\"]{1,4}(?P<size>\d{1,5})\b",
         role="context",
+    ),
+    Sign(
+        "nccl_warning",
+        ("nccl warn",),
+        r"NCCL WARN",
+        role="symptom",
+        title="NCCL warned of something whose cause is not known",
+        collect="NCCL_DEBUG=INFO of the same rank",
+        passing=True,
+    ),
+    Sign(
+        "nccl_advice",
+        ("missing ",),
+        r"Missing .{0,2}iommu=pt",
+        role="noise",
     ),
     Sign(
         "nccl_plugin_probe",

@@ -204,6 +204,19 @@ SIGNS = (
         role="context",
     ),
     Sign(
+        "no_peer_access",
+        (
+            "cuda failure 217",
+            "failed to open",
+            "open cuda ipc handle",
+            "peer access is not supported",
+            "peeraccessunsupported",
+        ),
+        r"peer access is not supported|open CUDA IPC handle"
+        r"|Cuda failure 217\b|failed to open.{0,20}IPC"
+        r"|PeerAccessUnsupported",
+    ),
+    Sign(
         "cuda_generic",
         (
             "cublas_status_",
@@ -365,6 +378,29 @@ CAUSES = (
         reference="MiniMax-AI/MiniMax-M2.5#9",
         depth=88,
         any=("fabric_802", "fabric_manager"),
+    ),
+    Cause(
+        id="peer_access_unsupported",
+        kind="p2p_unsupported",
+        sentence="Two GPUs cannot reach each other's memory directly (peer access or CUDA IPC is "
+        "refused), although NCCL or the engine tried to.",
+        remedy="Set NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce for "
+        "every worker (through the "
+        "launcher, not the shell); in containers share the IPC and PID namespaces.",
+        will_not_help=(
+            ("setting the variable in the head's shell only", "workers do not inherit it"),
+            ("longer NCCL time-outs", "the access is refused at once"),
+        ),
+        collect=(
+            "nvidia-smi topo -p2p r",
+            "env of a worker (grep NCCL)",
+            "how containers are started",
+        ),
+        confidence=0.8,
+        reference="hiyouga/EasyR1#579",
+        depth=57,
+        any=("no_peer_access",),
+        explains=("nccl_system_error",),
     ),
     Cause(
         id="host_register_limit",

@@ -244,7 +244,8 @@ SIGNS = (
             "signal 11",
             "sigsegv",
         ),
-        r"[Ss]egmentation fault|SIGSEGV|(?:exit code|exitcode):? (?:139|-11)\b|signal 11\b|segfault (?:at"
+        r"[Ss]egmentation fault|SIGSEGV|(?:exit code"
+        r"|exitcode):? (?:139|-11)\b|signal 11\b|segfault (?:at"
         r"|encountered)",
         role="symptom",
         title="a process died of a segmentation fault",
@@ -292,6 +293,11 @@ SIGNS = (
         r"|Reducing Torch parallelism"
         r"|format mismatch",
         role="noise",
+    ),
+    Sign(
+        "cuda_forked",
+        ("re-initialize cuda in forked subprocess",),
+        r"re-initialize CUDA in forked subprocess",
     ),
     Sign(
         "settings_printed",
@@ -512,6 +518,19 @@ CAUSES = (
         reference="https://docs.vllm.ai/en/latest/cli/",
         depth=62,
         any=("bad_argument",),
+    ),
+    Cause(
+        id="cuda_forked",
+        kind="configuration",
+        sentence="CUDA was used before the workers were forked; a forked child cannot use it.",
+        remedy="Set VLLM_WORKER_MULTIPROC_METHOD=spawn, guard the script's main part, and touch no "
+        "GPU before the engine starts.",
+        will_not_help=(("reinstalling CUDA", "the driver forbids a context across a fork"),),
+        collect=("what runs before the engine is created",),
+        confidence=0.95,
+        reference="https://docs.vllm.ai/en/latest/usage/troubleshooting.html",
+        depth=65,
+        any=("cuda_forked",),
     ),
     Cause(
         id="worker_unresponsive",

@@ -108,7 +108,8 @@ SIGNS = (
             "net/ofi",
             "prov/efa",
         ),
-        r"(?:NET/OFI|[Ll]ibfabric|fi_efa|prov/efa|efa_rdm).{0,120}(?:[Ee]rror|WARN|failed)(?!.{0,40}symbol)",
+        r"(?:NET/OFI|[Ll]ibfabric|fi_efa|prov/efa"
+        r"|efa_rdm).{0,120}(?:[Ee]rror|WARN|failed)(?!.{0,40}symbol)",
     ),
 )
 

@@ -74,14 +74,17 @@ SIGNS = (
         (
             "_io_aux",
             "_thread",
+            "expected diskdescriptor",
             "hicache",
             "page_backup",
             "page_get",
             "page_set",
             "page_transfer",
+            "prefetch operation",
             "storage backend",
         ),
-        r"(?:in |Exception in thread.{0,40})(?:prefetch|backup)_(?:io_aux|thread)\w{0,10}"
+        r"Prefetch operation.{0,80}failed|Expected DiskDescriptor"
+        r"|(?:in |Exception in thread.{0,40})(?:prefetch|backup)_(?:io_aux|thread)\w{0,10}"
         r"|in _?page_(?:backup|transfer|get|set)\b"
         r"|(?:[Ss]torage backend|[Hh]i[Cc]ache\w{0,20}).{0,80}(?:fail|error|timed? ?out"
         r"|unavailable)",

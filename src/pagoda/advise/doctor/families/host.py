@@ -18,11 +18,14 @@ SIGNS = (
             "invoked oom-killer",
             "killed process ",
             "memory cgroup out of memory",
+            "oom-kill event",
             "oom-kill:",
+            "oom_kill event",
             "oom_reaper",
         ),
         r"(?:Out of memory: |out of memory: )?Killed process \d{1,10} \((?P<task>[^)]{1,40})\)"
-        r"|oom-kill:|invoked oom-killer|Memory cgroup out of memory|oom_reaper",
+        r"|oom-kill:|oom-kill event|oom_kill event|invoked oom-killer"
+        r"|Memory cgroup out of memory|oom_reaper",
     ),
     Sign(
         "oom_killed_pod",

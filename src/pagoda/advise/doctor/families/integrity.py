@@ -97,6 +97,7 @@ SIGNS = (
     Sign(
         "weights_changed",
         (
+            "load_inplace",
             "load_lora_adapter",
             "reload",
             "replaced",
@@ -106,7 +107,7 @@ SIGNS = (
         r"update_(?:weights|params)\w{0,30}|(?:[Ww]eights?|[Aa]dapter|LoRA).{0,30}(?:updated?"
         r"|reload\w{0,3}|swapped|replaced)"
         r"|(?:updat|reload|swapp)\w{0,4}.{0,20}(?:weights|adapter|LoRA)"
-        r"|load_lora_adapter.{0,80}inplace",
+        r"|load_lora_adapter.{0,80}inplace|load_inplace.{0,4} ?[:=] ?true",
         role="context",
     ),
     Sign(

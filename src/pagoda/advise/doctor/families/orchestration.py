@@ -13,13 +13,16 @@ SIGNS = (
             "cannot be scheduled right now",
             "current node has no gpu available",
             "no available node types can fulfill",
+            "ray does not allocate any gpus",
             "the number of required gpus exceeds the total number",
             "total number of required gpus exceeds",
             "waiting for creating a placement group",
         ),
         r"Waiting for creating a placement group|No available node types can fulfill"
         r"|cannot be scheduled right now|The number of required GPUs exceeds the total number"
-        r"|current node has no GPU available|Total number of required GPUs exceeds",
+        r"|current node has no GPU available"
+        r"|Ray does not allocate any GPUs"
+        r"|Total number of required GPUs exceeds",
         any_level=True,
     ),
     Sign(

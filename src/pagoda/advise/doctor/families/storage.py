@@ -27,14 +27,17 @@ SIGNS = (
             "controller is down",
             "device not ready",
             "fatal status",
+            "frozen state error",
             "removing after probe failure",
             "timeout, aborting",
+            "timeout, completion polled",
             "timeout, disable controller",
             "timeout, reset controller",
         ),
         r"\bnvme ?(?P<drive>nvme\d{1,3})?.{0,60}?(?:controller is (?:down|dead)|Device not ready"
-        r"|Removing after probe failure|timeout, (?:aborting|reset controller|disable controller)"
-        r"|fatal status)",
+        r"|Removing after probe failure|timeout, (?:completion polled"
+        r"|aborting|reset controller|disable controller)"
+        r"|fatal status|frozen state error)",
     ),
     Sign(
         "nvme_io",
@@ -42,7 +45,9 @@ SIGNS = (
             "error",
             "sector",
         ),
-        r"(?:I/O error, dev |\b)(?P<drive>nvme\d{1,3}(?:c\d{1,3})?n\d{1,3})\b.{0,120}"
+        r"Buffer I/O error on dev (?P<part>nvme\d{1,3}n\w{1,8})"
+        r"|XFS.{0,40}(?:log|metadata) I/O error"
+        r"|(?:I/O error, dev |\b)(?P<drive>nvme\d{1,3}(?:c\d{1,3})?n\d{1,3})\b.{0,120}"
         r"(?:sector|I/O Error|error)",
     ),
     Sign(

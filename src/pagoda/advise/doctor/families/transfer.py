@@ -58,11 +58,10 @@ SIGNS = (
         r"|NIXL transfer failure",
     ),
     Sign(
-        "nixl_expired",
+        "kv_expired",
         ("expired",),
-        r"[Rr]eleasing expired KV|expired.{0,40}(?:KV|request).{0,60}(?:never"
-        r"|not) (?:retrieved|pulled|read)",
-        role="context",
+        r"[Rr]eleasing expired KV|expired.{0,40}(?:KV|request).{0,60}(?:never|not) (?:retrieved"
+        r"|pulled|read)",
     ),
     Sign(
         "ucx_frame",
@@ -139,6 +138,7 @@ SIGNS = (
             "failed to setup",
             "metadata not found",
             "segment descriptor ",
+            "sockethandshakeplugin: connect",
             "transfer failed",
             "transfer_fail",
         ),
@@ -146,7 +146,7 @@ SIGNS = (
         r"|[Mm]etadata not found|Duplicate rpc_meta"
         r"|Segment descriptor \d{1,20} not found|[Ff]ailed to connect to (?:target|metadata|master)"
         r"|[Mm]ooncake.{0,60}(?:transfer failed|[Ff]ailed to (?:init|connect|setup|register))"
-        r"|TRANSFER_FAIL",
+        r"|TRANSFER_FAIL|SocketHandShakePlugin: connect",
     ),
     Sign(
         "mooncake_full",
@@ -259,7 +259,7 @@ CAUSES = (
         reference="ai-dynamo/nixl#1614",
         depth=42,
         any=("nixl_error", "ucx_error"),
-        explains=("kv_load_failed",),
+        explains=("kv_load_failed", "kv_never_fetched"),
     ),
     Cause(
         id="remote_kv_never_came",
@@ -314,6 +314,20 @@ CAUSES = (
         depth=44,
         any=("mooncake_connect",),
         explains=("prefill_decode_broken", "kv_load_failed", "remote_kv_never_came"),
+    ),
+    Cause(
+        id="kv_never_fetched",
+        kind="kv_transfer",
+        sentence="The prefill engine released KV that no decode engine had fetched in time: decode "
+        "is overloaded, gone, or was never told.",
+        remedy="Look at the decode side's log of that time; check the router's kv_transfer_params; "
+        "lengthen the lease only when decode is merely slow.",
+        will_not_help=(("more prefill GPUs", "they would produce more KV that nobody fetches"),),
+        collect=("the decode engine's log of the same requests", "its queue length over time"),
+        confidence=0.6,
+        reference="llm-d/llm-d#191",
+        depth=34,
+        any=("kv_expired",),
     ),
     Cause(
         id="mooncake_pool_full",

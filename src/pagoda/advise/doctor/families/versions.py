@@ -71,11 +71,10 @@ SIGNS = (
             "modulenotfounderror",
             "typeerror",
         ),
-        r"^(?!.{0,60}(?:DEBUG|INFO|WARNING)).{0,200}(?:(?:ImportError|AttributeError"
-        r"|ModuleNotFoundError"
-        r"|TypeError)\b.{0,160}(?:vllm|sglang|sgl_kernel|lmcache|flashinfer|flash_attn|nixl"
-        r"|mooncake|torch"
-        r"|transformers|triton|_C\b|xgrammar))",
+        r"(?:ImportError|AttributeError|ModuleNotFoundError|TypeError)\b.{0,160}"
+        r"(?:vllm|sglang|sgl_kernel|lmcache|flashinfer|flash_attn|nixl|mooncake|torch|transformers"
+        r"|triton|xgrammar)",
+        levels=("", "ERROR", "CRITICAL", "FATAL"),
     ),
     Sign(
         "package_conflict",

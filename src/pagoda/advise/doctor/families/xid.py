@@ -77,6 +77,11 @@ SIGNS = (
     _sign("xid_nvlink", "74|14[4-9]|150"),
     _sign("xid_nvlink_grave", "149|74"),
     Sign(
+        "sxid",
+        ("sxid (pci:",),
+        r"SXid \(PCI:(?P<gpu>[0-9a-fA-F:.]{4,20})\): (?P<xid>\d{4,6}), (?:Fatal|Non-fatal)",
+    ),
+    Sign(
         "xid_after_nvlink",
         ("caused by previous xid ",),
         _XID + r"\d{1,3}\b.{0,120}caused by previous Xid (?P<xid>74|14[4-9]|150)\b",
@@ -110,6 +115,7 @@ _KNOWN = (
     "gpu_lost",
     "xid_nvlink",
     "xid_after_nvlink",
+    "sxid",
     "xid_ecc",
     "xid_gsp",
     "gsp_boot",
@@ -154,7 +160,7 @@ CAUSES = (
         confidence=0.9,
         reference="NVIDIA/open-gpu-kernel-modules#1150",
         depth=99,
-        any=("xid_nvlink", "xid_after_nvlink"),
+        any=("xid_nvlink", "xid_after_nvlink", "sxid"),
         check=_nvlink,
     ),
     Cause(
