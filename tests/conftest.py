@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A deadline for each example would make every property a timed test.
+settings.register_profile("pagoda", deadline=None)
+settings.load_profile("pagoda")
 
 TinyModel = Callable[..., Path]
 
