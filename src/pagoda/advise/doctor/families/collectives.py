@@ -85,17 +85,6 @@ SIGNS = (
         any_level=True,
     ),
     Sign(
-        "watchdog_frame",
-        (
-            "nccl operations have failed",
-            "to avoid data inconsistency",
-            "watchdog::run",
-            "watchdoghandler",
-        ),
-        r"watchdogHandler|Watchdog::run|NCCL operations have failed|To avoid data inconsistency",
-        role="context",
-    ),
-    Sign(
         "gloo_timeout",
         (
             "application timeout caused pair closure",

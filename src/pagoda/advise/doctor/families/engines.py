@@ -104,8 +104,9 @@ SIGNS = (
         (
             " memory leak",
             "memory leak detected",
+            "pool leak detected",
         ),
-        r"memory leak detected|pool(?:_allocator)? memory leak",
+        r"memory leak detected|pool leak detected|pool(?:_allocator)? memory leak",
     ),
     Sign(
         "port_taken",
@@ -326,17 +327,6 @@ SIGNS = (
         r"|asyncio\.exceptions\.CancelledError",
         role="noise",
     ),
-    Sign(
-        "shutdown_asked",
-        (
-            "finished server process",
-            "keyboardinterrupt",
-            "shutting down gracefully",
-            "sigterm",
-        ),
-        r"KeyboardInterrupt|SIGTERM|Finished server process|[Ss]hutting down gracefully",
-        role="context",
-    ),
 )
 
 CAUSES = (
@@ -445,7 +435,7 @@ CAUSES = (
             "the engine's version",
         ),
         confidence=0.8,
-        reference="https://github.com/sgl-project/sglang/issues",
+        reference="sgl-project/sglang#11970",
         depth=52,
         any=("pool_leak",),
     ),

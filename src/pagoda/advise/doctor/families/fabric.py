@@ -89,17 +89,6 @@ SIGNS = (
         r"NET/IB : No device found|No (?:IB|RDMA) devices? (?:found|available)|no available RNIC",
     ),
     Sign(
-        "gdr_missing",
-        (
-            "gpu direct rdma disabled",
-            "nv_peer_mem",
-            "nvidia_peermem",
-        ),
-        r"(?:nvidia_peermem|nv_peer_mem).{0,60}(?:not loaded|missing|not found|fail)"
-        r"|GPU Direct RDMA Disabled",
-        role="context",
-    ),
-    Sign(
         "efa_error",
         (
             "efa_rdm",

@@ -132,15 +132,6 @@ SIGNS = (
         r"IO_PAGE_FAULT|DMAR:.{0,120}(?:fault|Fault)|handling fault status reg",
     ),
     Sign(
-        "acs_enabled",
-        (
-            " enabled",
-            "reqredir",
-            "srcvalid",
-        ),
-        r"ACSCtl:.{0,40}(?:SrcValid|ReqRedir)\+|ACS.{0,40}(?:is|are) enabled",
-    ),
-    Sign(
         "machine_check",
         (
             "[hardware error]",

@@ -94,12 +94,6 @@ SIGNS = (
         r"|cache server).{0,80}(?:timed out|[Tt]imeout(?:Error| error| after| exceeded| while))"
         r"|[Tt]imeout when getting",
     ),
-    Sign(
-        "lmcache_disk",
-        ("local",),
-        r"local_?\s?disk",
-        role="context",
-    ),
     Sign("lmcache_need_negative", ("need to load: -",), r"need to load: -\d", role="noise"),
     Sign(
         "lmcache_hits",

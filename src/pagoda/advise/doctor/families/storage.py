@@ -115,17 +115,6 @@ SIGNS = (
         r"\bBus error\b|\bSIGBUS\b|(?:exit code|exitcode):? (?:135|-7)\b|signal 7\b",
     ),
     Sign(
-        "weights_mapped",
-        (
-            " weight",
-            "load_weights",
-            "safetensors",
-            "weight_loader",
-        ),
-        r"safetensors|load_weights|weight_loader|Load(?:ing)? weights?\b",
-        role="context",
-    ),
-    Sign(
         "weights_damaged",
         (
             "error while deserializing header",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..facts import Facts
 from ..model import Cause, Check, Family, Sign
 
-_NIXL = "https://docs.vllm.ai/en/latest/features/nixl_connector_usage.html"
-
 
 def _ucx_crash(facts: Facts) -> Check | None:
     """A crash counts for UCX only when a frame of it is in the same trace."""

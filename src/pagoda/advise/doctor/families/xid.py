@@ -105,7 +105,6 @@ SIGNS = (
     ),
     _sign("xid_application", "13|31|32|43|68|69"),
     _sign("xid_hardware", "38|56|57|58|61|62|109|110|136|137|151"),
-    _sign("xid_cleanup", "45|154", role="context"),
     Sign("xid_any", _NEEDLE, _XID + r"(?P<xid>\d{1,4})\b", role="context"),
 )
 
