@@ -3,9 +3,9 @@
     412 passed, 15 skipped: redis-server (3), vLLM (12)
 
 The absent thing is what a skip reason names before its first colon: `redis-server: not on
-PATH`, `no redis-server: …`. With --require-servers a skipped test that carries the marker `server` fails. A module
-that skips itself while it is collected counts as one; it carries the marker when its source
-mentions `mark.server`. Loaded by `make test` with `-p skips`.
+PATH`, `no redis-server: …`. With --require-servers a skipped test that carries the marker
+`server` fails. A module that skips itself while it is collected counts as one; it carries the
+marker when its source mentions `mark.server`. Loaded by `make test` with `-p skips`.
 """
 
 from __future__ import annotations
