@@ -58,7 +58,7 @@ def busy(root: Path) -> HostTree:
         "sys/bus/pci/devices/0000:01:00.0/class": "0x030200",
         "sys/bus/pci/devices/0000:01:00.0/serial": "1320920000001",
         "pagoda/environ.txt": "NCCL_DEBUG=INFO\nNCCL_COMM_ID=10.0.0.1:99\nVLLM_HOST_IP=10.0.0.1\n"
-        "NCCL_TOPO_FILE=/home/somebody/t.xml\nCUDA_VISIBLE_DEVICES=0",
+        "NCCL_TOPO_FILE=/home/somebody/t.xml\nCUDA_VISIBLE_DEVICES=0\nNCCL_HOSTID=somebody",
         "pagoda/commands/nvidia-smi.txt": "Driver Version: 570.10\n| Processes: somebodys |",
     }
     for path, text in files.items():

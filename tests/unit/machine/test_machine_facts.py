@@ -106,9 +106,9 @@ def test_every_group_above_is_asked_for_its_limit(tmp_path: Path) -> None:
 
 
 MOUNTS = (
-    "22 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw,discard\n"
     "23 22 259:3 / /data rw,noatime shared:1 - xfs /dev/nvme1n1 rw\n"
     "24 22 0:25 / /data/my\\040dir rw - tmpfs tmpfs rw,size=1024k\n"
+    "22 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw,discard\n"
     "broken line\n"
 )
 

@@ -24,6 +24,8 @@ __all__ = ["Break", "Grouper", "Proposal"]
 EXACT_GPUS = 10
 RING_GPUS = 4
 
+_Group = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Break:
@@ -234,19 +236,12 @@ def _named(pair: Pair) -> str:
     return f"GPU{pair[0]}–GPU{pair[1]}"
 
 
-_Group = tuple[int, ...]
-
-
 def _rank(
     partition: Sequence[_Group], costs: dict[_Group, tuple[int, int]]
 ) -> tuple[int, int, int, list[_Group]]:
     straddles = sum(costs[group][0] for group in partition)
-    return (
-        -len(partition),
-        straddles,
-        sum(costs[group][1] for group in partition),
-        sorted(partition),
-    )
+    links = sum(costs[group][1] for group in partition)
+    return -len(partition), straddles, links, sorted(partition)
 
 
 def _partitions(

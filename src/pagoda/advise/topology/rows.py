@@ -92,7 +92,7 @@ def _row_of(line: str) -> Row | None:
     if hit is None or _COLUMN.search(hit["before"]):
         return None
     row = _cells(int(hit["gpu"]), line[hit.end() :])
-    prose = row.rest[:1].isalpha() and not row.rest.startswith("N/A")
+    prose = re.match(r"[A-Za-z_]", row.rest) is not None and not row.rest.startswith("N/A")
     return None if prose else row
 
 

@@ -100,6 +100,13 @@ def test_one_changed_line_of_compose_changes_its_check(
     assert "engine" in check.reason
 
 
+def test_a_file_without_engines_is_judged_all_the_same() -> None:
+    """Where no service looks like an engine, every service is judged."""
+    check = judged("services: {db: {image: 'postgres:17'}}")["container-shm"]
+    assert check.status == "fail"
+    assert "db:" in check.reason
+
+
 def test_two_services_with_one_gpu_collide() -> None:
     """Two engines of a compose file are judged like two engines of a host."""
     second = (

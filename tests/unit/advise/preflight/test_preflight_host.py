@@ -266,6 +266,13 @@ def test_pinned_memory_counts_once_for_each_rank(judge: Any) -> None:
     assert "8 rank(s) × 60 GiB" in check.reason
 
 
+def test_pinned_memory_leaves_a_fifth_of_the_host(judge: Any) -> None:
+    """Over 80 % of memory is too much, even while it is free."""
+    files = {MEMINFO: "MemTotal: 104857600 kB\nMemAvailable: 104857600 kB"}
+    assert judge(files, pinned_bytes=79 * GIB)["pinned-total"].status == "pass"
+    assert judge(files, pinned_bytes=85 * GIB)["pinned-total"].status == "fail"
+
+
 def test_pinned_memory_must_be_free_now(judge: Any) -> None:
     """Less than the total is not enough when it is in use."""
     files = {MEMINFO: "MemTotal: 104857600 kB\nMemAvailable: 1048576 kB"}

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from pagoda.advise.topology.links import NVLINK_GBS
 from pagoda.advise.topology.report import Report, analyse
+from pagoda.advise.topology.slowdown import group_gbs
 
 
 def groups(report: Report, size: int) -> list[list[int]]:
@@ -100,6 +102,30 @@ def test_a_gpu_that_lost_its_links_is_in_no_group(switched: Any) -> None:
     assert groups(report, 4) == [[4, 5, 6, 7]]
     assert all(2 not in group for group in groups(report, 2))
     assert any("GPU2 has no NVLink" in text for text in report.warnings)
+
+
+def test_two_lost_gpus_are_no_pair_for_each_other(switched: Any) -> None:
+    """Two GPUs without NVLink would be alike, but they are faults, not a group."""
+    report = analyse(lonely(lonely(switched, 2), 3).text())
+    assert all(not {2, 3} & set(group) for group in groups(report, 2))
+    assert len(groups(report, 2)) == 3
+
+
+def test_a_gpu_with_nvlink_elsewhere_is_not_paired_over_pcie(make: Any) -> None:
+    """In a chain of bridges only one pair is left: the rest would waste a link."""
+    table = make(
+        range(4), {(0, 1): "NV4", (1, 2): "NV4"}, "NODE", {g: ("0-7", "0") for g in range(4)}
+    )
+    assert groups(analyse(table.text()), 2) == [[0, 1]]
+
+
+def test_links_that_no_row_tells_make_the_answer_unknown(plain: Any) -> None:
+    """Without the rows of four GPUs their pairs are not known, and nothing is proposed."""
+    text = "\n".join(plain.lines()[:5]) + "\n"
+    report = analyse(text)
+    assert report.status == "unknown"
+    assert "GPU4–GPU5" in report.reason
+    assert set(map(str, report.as_json()["tp_groups"].values())) == {"[]"}
 
 
 def test_bridged_pairs_are_not_paired_across(make: Any) -> None:
@@ -195,6 +221,27 @@ def test_adapters_near_the_group_are_named(switched: Any) -> None:
     assert env["NCCL_IB_HCA"] == "=mlx5_3"
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert all(setting.why for setting in report.settings)
+
+
+def test_peer_copies_are_told_where_the_links_decide_it(
+    switched: Any, plain: Any, make: Any
+) -> None:
+    """NVL over NVLink, PXB below switches; through the processor NCCL decides itself."""
+    below = make(range(4), {(0, 1): "PIX"}, "PXB", {g: ("0-7", "0") for g in range(4)})
+    levels = [analyse(t.text()).as_json()["env"].get("NCCL_P2P_LEVEL") for t in (switched, below)]
+    assert levels == ["NVL", "PXB"]
+    assert "NCCL_P2P_LEVEL" not in analyse(plain.text()).as_json()["env"]
+
+
+def test_a_switch_gives_a_member_all_its_links_once(switched: Any, make: Any) -> None:
+    """Behind a switch every pair shows all 18 links; on a direct board they add up to 18."""
+    direct = make(range(4), other="NV6", places={g: ("0-7", "0") for g in range(4)})
+    behind, board = analyse(switched.text()).matrix, analyse(direct.text()).matrix
+    assert behind is not None
+    assert board is not None
+    assert group_gbs(behind, range(8)) == group_gbs(behind, [0, 1]) == 18 * NVLINK_GBS
+    assert group_gbs(board, range(4)) == 18 * NVLINK_GBS
+    assert group_gbs(board, [0, 1]) == 6 * NVLINK_GBS
 
 
 def test_one_gpu_has_nothing_to_group(make: Any) -> None:

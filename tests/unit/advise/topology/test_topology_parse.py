@@ -44,7 +44,7 @@ SAME = {
     "tabs become one blank": lambda text: text.replace("\t", " "),
     "carriage returns": lambda text: text.replace("\n", "\r\n"),
     "colour codes": lambda text: re.sub(r"(NV\d+|SYS|GPU\d)", "\x1b[32m\\1\x1b[0m", text),
-    "colour residue": lambda text: "[4m" + text.replace("\n", "[0m\n", 1),
+    "colour residue": lambda text: re.sub(r"(NV\d+|SYS|GPU\d)", "[32m\\1[0m", text),
     "a quoted mail": lambda text: re.sub(r"(?m)^", "> ", text),
     "a Markdown table": lambda text: text.replace("\t", " | "),
     "a log's prefix": lambda text: "".join(
@@ -109,6 +109,14 @@ def test_numa_cells_may_be_lists(make: Any) -> None:
     assert matrix.apart(0, 1)
 
 
+def test_a_lone_numa_list_is_known_from_the_other_rows(make: Any) -> None:
+    """0-1 with an empty processor cell is the NUMA list that the other GPU has, too."""
+    table = make(range(2), other="NV12", places={0: ("0-253", "0-1"), 1: ("", "0-1")})
+    matrix = read(table.text().expandtabs())
+    assert matrix.numa() == {"0-1": [0, 1]}
+    assert matrix.affinity[1].cpus is None
+
+
 def test_ids_need_not_count_from_zero(make: Any) -> None:
     """Columns belong to the ids of the column line, in its order."""
     links = {(3, 5): "NV4", (3, 12): "SYS", (5, 12): "PXB"}
@@ -156,6 +164,16 @@ def test_the_last_word_of_a_cut_row_is_not_believed(mesh: Any) -> None:
     assert names(matrix).items() <= expected(mesh).items()
 
 
+def test_half_a_width_is_no_width(switched: Any) -> None:
+    """A row that ends in NV1 of NV18 does not contradict the other rows."""
+    text = switched.text()
+    start = text.index("\nGPU7") + 1
+    matrix = read(text[: text.index("NV18", start + 20) + 3])
+    assert matrix.cut
+    assert not matrix.conflicts
+    assert names(matrix) == expected(switched)
+
+
 def test_a_missing_column_line_is_made_up_for_by_nvlink_columns(switched: Any) -> None:
     """NVLink joins GPUs alone, so a column with NV# is a GPU even when its row is missing."""
     lines = switched.lines()[1:-1]
@@ -194,6 +212,7 @@ FOREIGN = {
     "nothing": ("", "unknown", "empty"),
     "prose": ("all GPUs are fine\n", "unknown", "no GPU row"),
     "a column line alone": ("\tGPU0\tGPU1\tCPU Affinity\n", "unknown", "no GPU row"),
+    "prose about a GPU": ("GPU0 SYSTEM error\nGPU1 NODE_LOST\n", "unknown", "no GPU row"),
     "a kernel log": ("GPU0 Xid 79, fell off the bus\n", "unknown", "no GPU row"),
 }
 
