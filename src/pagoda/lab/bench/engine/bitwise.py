@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from pagoda.core.decide import reusable_blocks
 from pagoda.core.errors import EngineClosed
-from pagoda.core.identity import ROOT, Key, Namespace, NamespaceId, chain
+from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.engine.codec import load_codec
 from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import TAIL_TOKENS
@@ -202,20 +203,4 @@ def _store(directory: Path, block_bytes: int) -> Store:
 
 def _namespace(layout_id: str, dtype: str) -> NamespaceId:
     """Names for this bench alone; what counts is that both processes make the same ones."""
-    return Namespace(
-        weights=bytes(32),
-        layout=layout_id,
-        dtype=dtype,
-        scales="none",
-        layers=1,
-        kv_heads=1,
-        head_dim=1,
-        block_tokens=Runner.block_tokens,
-        tp_rank=0,
-        tp_size=1,
-        pp_rank=0,
-        pp_size=1,
-        rope="bench",
-        adapter="",
-        salt="",
-    ).digest()
+    return NamespaceId(sha256(f"bench {layout_id} {dtype}".encode()).digest())
