@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pagoda.advise.topology.matrix import Affinity
 from pagoda.advise.topology.rows import Row
 
-__all__ = ["affinities", "unreadable"]
+__all__ = ["affinities", "contradictions", "unreadable"]
 
 _LIST = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*")
 
@@ -42,6 +42,22 @@ def unreadable(rows: Sequence[Row], near: Mapping[int, Affinity], columns: int) 
         for row in rows
         if near[row.gpu] == Affinity() and set(row.rest.split()) != {"N/A"}
     ]
+
+
+def contradictions(near: Mapping[int, Affinity]) -> list[str]:
+    """A sentence for each GPU that shares processors with an earlier one, but not the node.
+
+    One of the two cells was damaged: a processor list belongs to one NUMA cell.
+    """
+    first: dict[str, tuple[int, str]] = {}
+    found = []
+    for gpu, place in near.items():
+        if place.cpus is None or place.numa is None:
+            continue
+        other, numa = first.setdefault(place.cpus, (gpu, place.numa))
+        if numa != place.numa:
+            found.append(f"GPU{other} and GPU{gpu} share processors but not the NUMA cell")
+    return found
 
 
 def _whole(rest: str, wanted: int) -> Affinity | None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pagoda.advise.topology.affinity import affinities, unreadable
+from pagoda.advise.topology.affinity import affinities, contradictions, unreadable
 from pagoda.advise.topology.clean import plain_lines, was_cut
 from pagoda.advise.topology.foreign import Foreign, nvlink_status, recognise
 from pagoda.advise.topology.links import SELF, Link
@@ -79,10 +79,14 @@ def _matrix(
     damage += [f"the row of GPU{gpu} is missing" for gpu in missing]
     if header is None:
         damage.append("the column line is missing: columns were counted from the rows")
+    elif header.links != expected or header.gpus != gpus:
+        named = f"{len(header.gpus)} GPUs and {len(header.adapters)} adapters"
+        damage.append(f"the column line names {named}, rows have {expected} link cells")
     shown = [row for row in unique if row.gpu not in short]
     columns = 0 if header is None else header.affinity_columns
     near = affinities(shown, columns)
     damage += [] if header is None else unreadable(shown, near, columns)
+    damage += contradictions(near)
     return Matrix(
         gpus=gpus,
         links=links,
@@ -108,6 +112,14 @@ def _unique(rows: Sequence[Row]) -> list[Row] | None:
 def _gpu_ids(header: Header | None, rows: Sequence[Row]) -> tuple[int, ...] | Foreign:
     """GPU ids in column order: the header's where its columns fit the X of the rows."""
     labels = [row.gpu for row in rows]
+    named = set(header.gpus) if header is not None else set()
+    if named - set(labels) and set(labels) - named:
+        stray = min(set(labels) - named)
+        return Foreign(
+            "unknown",
+            f"rows and columns name different GPUs (row GPU{stray} has no column): a name was "
+            "damaged, capture `nvidia-smi topo -m` again",
+        )
     for ids in ((list(header.gpus) if header is not None else []), _counted_ids(rows)):
         if ids and len(ids) <= GPU_LIMIT and set(labels) <= set(ids) and _fits(ids, rows):
             return tuple(ids)

@@ -183,6 +183,29 @@ def test_a_missing_column_line_is_made_up_for_by_nvlink_columns(switched: Any) -
     assert matrix.link(6, 7) is not None
 
 
+def test_a_damaged_row_name_is_not_taken_for_another_gpu(switched: Any) -> None:
+    """Found by fuzzing: GPU3 read as GPU33 was grouped under a name that no GPU has."""
+    answer = parse(switched.text().replace("\nGPU3\t", "\nGPU33\t"))
+    assert isinstance(answer, Foreign)
+    assert answer.status == "unknown"
+    assert "GPU33" in answer.reason
+
+
+def test_columns_that_are_not_named_are_told(switched: Any) -> None:
+    """Found by fuzzing: with the end of the column line gone, GPUs went missing silently."""
+    lines = switched.text().split("\n")
+    lines[0] = "\t" + "\t".join(f"GPU{gpu}" for gpu in range(4))
+    matrix = read("\n".join(lines[:5]) + "\n")
+    assert any("names 4 GPUs" in sentence for sentence in matrix.damage)
+
+
+def test_a_damaged_numa_cell_is_told(make: Any) -> None:
+    """Found by fuzzing: node 0 read as 10 tore a GPU from its socket without a word."""
+    places = {gpu: ("0-15", "10" if gpu == 2 else "0") for gpu in range(4)}
+    matrix = read(make(range(4), places=places).text())
+    assert any("GPU0 and GPU2 share processors" in sentence for sentence in matrix.damage)
+
+
 def test_two_hosts_in_one_input_are_refused(switched: Any, mesh: Any) -> None:
     """Rows of two matrices must not be mixed into a third that exists nowhere."""
     answer = parse(switched.text() + mesh.text())
