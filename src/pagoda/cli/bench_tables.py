@@ -46,6 +46,8 @@ def _latency_table(report: dict[str, Any]) -> Table:
     shapes = {_LATENCIES[name]: shape for name, shape in report["latency_s"].items()}
     if load["loop"] == "open":
         shapes["sent later than meant"] = report["late_s"]
+    else:  # sent when meant: the two are one
+        del shapes[_LATENCIES["first_token_from_send"]]
     for name, shape in shapes.items():
         row = [_ms(shape and shape[column]) for column in ("p50", "p90", "p99", "max")]
         table.add_row(name, *row)
