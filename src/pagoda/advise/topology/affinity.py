@@ -50,7 +50,12 @@ def contradictions(near: Mapping[int, Affinity]) -> list[str]:
     One of the two cells was damaged: a processor list belongs to one NUMA cell.
     """
     first: dict[str, tuple[int, str]] = {}
-    found = []
+    lists = {place.cpus for place in near.values() if place.cpus is not None}
+    found = [
+        f"the NUMA cell of GPU{gpu} holds processors"
+        for gpu, place in near.items()
+        if place.cpus is None and place.numa in lists
+    ]
     for gpu, place in near.items():
         if place.cpus is None or place.numa is None:
             continue
@@ -78,6 +83,9 @@ def _tabbed(rest: str) -> Affinity:
 
 
 def _affinity(cpus: str, numa: str) -> Affinity:
+    """Both cells, or neither where one of them holds what no such cell can."""
+    if any(cell not in ("", "N/A") and not _LIST.fullmatch(cell) for cell in (cpus, numa)):
+        return Affinity()
     return Affinity(_listed(cpus), _listed(numa))
 
 

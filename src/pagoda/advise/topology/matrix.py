@@ -90,22 +90,28 @@ class Matrix:
         link = self.link(left, right)
         if link is not None and link.kind in ("PIX", "PXB", "PHB"):
             return False
-        here, there = self._place(left), self._place(right)
-        if here is not None and there is not None:
-            return here != there
+        together = self._together(left, right)
+        if together is not None:
+            return not together
         if self._across(left, right) or self._across(right, left):
             return True
         return None
 
-    def _place(self, gpu: int) -> str | None:
-        near = self.affinity.get(gpu)
-        return None if near is None else near.place
+    def _together(self, left: int, right: int) -> bool | None:
+        """Compare NUMA cells, or processors where a cell is empty; None without either."""
+        here, there = (self.affinity.get(gpu, Affinity()) for gpu in (left, right))
+        if here.numa is not None and there.numa is not None:
+            return here.numa == there.numa
+        if here.cpus is not None and there.cpus is not None:
+            return here.cpus == there.cpus
+        return None
 
     def _across(self, known: int, other: int) -> bool:
-        place = self._place(known)
-        if place is None:
-            return False
-        mates = [gpu for gpu in self.gpus if gpu != other and self._place(gpu) == place]
-        return any(
-            (link := self.link(gpu, other)) is not None and link.kind == "SYS" for gpu in mates
-        )
+        """Tell whether `other` is SYS away from a GPU that is on the node of `known`."""
+        mates = [g for g in self.gpus if g != other and (g == known or self._together(known, g))]
+        links = (self.link(gpu, other) for gpu in mates if self._located(known))
+        return any(link is not None and link.kind == "SYS" for link in links)
+
+    def _located(self, gpu: int) -> bool:
+        near = self.affinity.get(gpu)
+        return near is not None and near.place is not None

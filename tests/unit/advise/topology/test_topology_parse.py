@@ -206,6 +206,13 @@ def test_a_damaged_numa_cell_is_told(make: Any) -> None:
     assert any("GPU0 and GPU2 share processors" in sentence for sentence in matrix.damage)
 
 
+def test_half_a_processor_list_is_not_believed(switched: Any) -> None:
+    """A tab inside the list makes two cells of it, and the second is no NUMA cell."""
+    matrix = read(switched.text().replace("0-31,64-95", "0-31,64\t-95", 1))
+    assert matrix.affinity[0].place is None
+    assert any("GPU0 are unreadable" in sentence for sentence in matrix.damage)
+
+
 def test_two_hosts_in_one_input_are_refused(switched: Any, mesh: Any) -> None:
     """Rows of two matrices must not be mixed into a third that exists nowhere."""
     answer = parse(switched.text() + mesh.text())
