@@ -129,14 +129,24 @@ def damaged(content: bytes, kind: str) -> bytes:
     return struct.pack("<Q", len(text)) + text + content[8 + length :]
 
 
-@pytest.mark.parametrize("kind", ["cut", "short", "length", "json", "offsets"])
-def test_damaged_files_are_model_not_found(tiny_model, kind):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut", "beyond the end of the file"),
+        ("short", "not a safetensors file"),
+        ("length", "not a safetensors file"),
+        ("json", "damaged header"),
+        ("offsets", "contradict its shape"),
+    ],
+)
+def test_damaged_files_are_model_not_found(tiny_model, kind, message):
     """A cut, foreign or inconsistent weights file is refused before anything is computed."""
     directory = tiny_model()
     path = directory / "model.safetensors"
     path.write_bytes(damaged(path.read_bytes(), kind))
-    with pytest.raises(ModelNotFound, match=r"model\.safetensors"):
+    with pytest.raises(ModelNotFound, match=message) as caught:
         load_model(directory)
+    assert caught.value.path == str(path)
 
 
 def test_absent_models_are_model_not_found(tmp_path, tiny_model):
