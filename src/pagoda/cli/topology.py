@@ -64,8 +64,12 @@ def command(  # noqa: PLR0913 - a parameter for each option
 
     Status 0 when there are groups (or there is one GPU), 1 when they are refused or unknown.
     """
-    hosts = _hosts(files or [], nodes=nodes)
-    known = gpu_names(plain_lines(_names_text(names, live=not files)))
+    live = capture(["nvidia-smi", "topo", "-m"]) if not files else None
+    if live is not None and live.problem:
+        missing = f"no matrix from this host: {live.problem}; give a file, or -"
+        _tell(Report("unknown", missing), [], as_json=as_json)
+    hosts = {"this host": live.text} if live is not None else _hosts(files or [], nodes=nodes)
+    known = gpu_names(plain_lines(_names_text(names, live=live is not None)))
     reports = {
         name: analyse(text, sizes=tp or (), names=known, force=force)
         for name, text in hosts.items()
@@ -87,20 +91,10 @@ def _hosts(files: list[str], *, nodes: bool) -> dict[str, str]:
             source="command line",
             remedy="give one file, or --nodes when each is a host of its own",
         )
-    return {name: _matrix_text(name) for name in files} or {"this host": _matrix_text(None)}
+    return {name: _matrix_text(name) for name in files}
 
 
-def _matrix_text(source: str | None) -> str:
-    if source is None:
-        taken = capture(["nvidia-smi", "topo", "-m"])
-        if taken.problem:
-            raise SettingsError(
-                f"no matrix from this host: {taken.problem}",
-                key="FILE",
-                source="nvidia-smi topo -m",
-                remedy="give a file with the output of `nvidia-smi topo -m`, or - to read it",
-            )
-        return taken.text
+def _matrix_text(source: str) -> str:
     if source == "-":
         return sys.stdin.buffer.read(INPUT_LIMIT_BYTES).decode("utf-8", "replace")
     return _read(Path(source), "FILE")

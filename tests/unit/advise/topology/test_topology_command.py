@@ -111,11 +111,14 @@ def test_without_a_file_this_host_is_asked(
 
 
 def test_a_host_without_nvidia_smi_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No nvidia-smi: status 2 and what to give in its place."""
+    """No nvidia-smi: the answer is unknown, in the shape of every other answer."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = run()
-    assert result.exit_code == 2
-    assert "nvidia-smi" in result.stderr
+    result = run("--json")
+    shape = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert list(shape) == KEYS
+    assert shape["status"] == "unknown"
+    assert "nvidia-smi is not installed" in shape["reason"]
 
 
 def test_names_and_link_status_sharpen_the_answer(tmp_path: Path, plain: Any) -> None:
