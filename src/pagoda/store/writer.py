@@ -18,8 +18,9 @@ from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.outcome import Hit
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
-from pagoda.store.executor import Runtime
+from pagoda.store.executor import Lane, Runtime
 from pagoda.store.level import Level
+from pagoda.store.orders import Orders
 from pagoda.tiers.sealed import Order, reason_of
 
 
@@ -91,12 +92,12 @@ class Writer:
         levels: Sequence[Level],
         *,
         runtime: Runtime,
-        submit: Callable[[Callable[[], Write]], None],
-        withdraw: Callable[[int, list[int]], None],
+        orders: Orders,
+        withdraw: Callable[[Level, list[int]], None],
         limits: QueueLimits,
     ) -> None:
         self._levels = levels
-        self._submit = submit
+        self._orders = orders
         self._withdraw = withdraw
         self._epoch = 0  # raised by `cancel`
         self._clock = runtime.clock
@@ -127,7 +128,7 @@ class Writer:
                 else:
                     self._start(index)
 
-    def landed(self, write: Write) -> None:
+    def _landed(self, write: Write) -> None:
         """A run ended: publish it, hand it on to the next level, or give it up."""
         self._flying[write.level] -= 1
         level = self._levels[write.level]
@@ -184,7 +185,7 @@ class Writer:
         write = Write(index, items, slots, self._staging[index], self._epoch)
         orders = self._source_orders(index, items)
         self._flying[index] += 1
-        self._submit(lambda: self._carry_out(write, seals, orders))
+        self._orders.send(Lane.STORE, lambda: self._carry_out(write, seals, orders), self._landed)
 
     def _due_s(self) -> float:
         return self._clock() + self._limits.wait_s
@@ -233,7 +234,7 @@ class Writer:
         )
         level.state.abandon(lost + [slot for slot in slots if slot not in set(published)])
         if write.epoch != self._epoch:
-            self._withdraw(write.level, published)
+            self._withdraw(level, published)
         self._hand_on(write, set(published))
 
     def _hand_on(self, write: Write, published: set[int]) -> None:

@@ -8,10 +8,11 @@ the medium, and does not re-read headers from the medium after the scan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pagoda.core.errors import TierError, TierFull, TierReadOnly, TierTimeout
+from pagoda.core.errors import TierError, TierFault, TierFull, TierReadOnly, TierTimeout
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
@@ -70,13 +71,14 @@ class SealedTier:
         """Write payloads and seal them; raises TierError, and then nothing is committed."""
         for slot in slots:
             self._seals.pop(slot, None)
-        self.tier.reserve(slots)
         sealed = [
             replace(seal, payload_digest=digest(payload))
             for seal, payload in zip(seals, payloads, strict=True)
         ]
-        self.tier.write(slots, payloads)
-        self.tier.commit(slots, self._headers(slots, sealed))
+        with self._typed():
+            self.tier.reserve(slots)
+            self.tier.write(slots, payloads)
+            self.tier.commit(slots, self._headers(slots, sealed))
         self._seals.update(zip(slots, sealed, strict=True))
 
     def load(self, orders: Sequence[Order], into: Sequence[memoryview]) -> list[Outcome]:
@@ -101,14 +103,27 @@ class SealedTier:
         """Forget slots and erase their headers; raises TierError."""
         for slot in slots:
             self._seals.pop(slot, None)
-        self.tier.free(slots)
+        with self._typed():
+            self.tier.free(slots)
 
     def seal_of(self, slot: int) -> Seal | None:
         """The seal that a slot was committed with."""
         return self._seals.get(slot)
 
     def close(self) -> None:
-        self.tier.close()
+        with self._typed():
+            self.tier.close()
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        """A tier that breaks its contract is a broken tier, not a broken engine."""
+        try:
+            yield
+        except TierError:
+            raise
+        except Exception as error:
+            message = f"the tier raised {type(error).__name__}: {error}"
+            raise TierFault(message, tier=self.name) from error
 
     def _headers(self, slots: Sequence[int], seals: Sequence[Seal]) -> list[bytes]:
         identity = self.tier.identity
@@ -128,7 +143,9 @@ class SealedTier:
     ) -> dict[int, int | Unavailable]:
         """Bytes read for each wanted order, or why it could not be read."""
         try:
-            counts = self.tier.read([orders[i].slot for i in wanted], [views[i] for i in wanted])
+            with self._typed():
+                slots, buffers = [orders[i].slot for i in wanted], [views[i] for i in wanted]
+                return dict(zip(wanted, self.tier.read(slots, buffers), strict=True))
         except TierError as error:
             if len(wanted) == 1:
                 return {wanted[0]: Unavailable(self.name, reason_of(error))}
@@ -136,7 +153,6 @@ class SealedTier:
             for i in wanted:
                 merged |= self._read(orders, [i], views)
             return merged
-        return dict(zip(wanted, counts, strict=True))
 
     def _judge(
         self, order: Order, view: memoryview | None, count: int | Unavailable | None

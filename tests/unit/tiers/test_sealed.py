@@ -111,6 +111,28 @@ def test_one_bad_block_costs_one_block(sealed: SealedTier, faulty: FaultyTier, k
     assert bytes(buffers[2]) == bytes(payload_of(faulty, 2))
 
 
+def test_a_tier_that_breaks_its_contract_is_a_broken_tier(
+    sealed: SealedTier, faulty: FaultyTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception that no tier should raise is an unavailable block, not an outage."""
+
+    def explode(*args: object) -> list[int]:
+        raise KeyError("a deleted file")
+
+    monkeypatch.setattr(faulty, "read", explode)
+    outcomes, buffers = load(sealed, [0, 1])
+    assert outcomes == [Unavailable("host", Reason.IO_ERROR)] * 2
+    assert bytes(buffers[0]) == bytes(SIZE)
+    monkeypatch.setattr(faulty, "read", lambda slots, into: [SIZE] * (len(slots) + 1))
+    assert load(sealed, [0, 1])[0] == [Unavailable("host", Reason.IO_ERROR)] * 2
+    monkeypatch.setattr(faulty, "write", explode)
+    with pytest.raises(TierFault, match="KeyError"):
+        sealed.store([5], [seal_for(5)], [payload_of(faulty, 5)])
+    monkeypatch.setattr(faulty, "free", explode)
+    with pytest.raises(TierFault, match="KeyError"):
+        sealed.free([0])
+
+
 def test_a_lost_write_is_noticed(sealed: SealedTier, faulty: FaultyTier) -> None:
     """The old payload under the new seal is refused: a write that was acknowledged and lost."""
     faulty.faults.lose_write.add(2)
