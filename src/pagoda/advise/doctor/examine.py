@@ -26,7 +26,7 @@ __all__ = ["CHUNK_BYTES", "Examination"]
 
 CHUNK_BYTES = 1 << 20
 _FULL_HITS = 2000
-_THIN_HITS = 8
+_THIN_HITS = 4
 _SAMPLED_LINES = 400
 _MAX_EVIDENCE_CHARS = 300
 _ESCAPES = re.compile(rb"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]")

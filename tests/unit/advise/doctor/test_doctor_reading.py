@@ -212,3 +212,24 @@ def test_the_scan_finds_what_a_search_finds(data: bytes, needles: list[str]) -> 
             inside = (where >= at) & (where <= at + len(needle) - 5)
             assert any(number in scan.needles_of(int(code)) for code in codes[inside])
             at = chunk.lower().find(needle.encode(), at + 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 01-01 00:00:00 [retry.py:1] will retry after CUDA out of memory",
+        "DEBUG 01-01 00:00:00 [health.py:1] watching for: GPU has fallen off the bus",
+        "[2026-01-01 00:00:00] server_args=ServerArgs(on_error='CUDA out of memory', tp_size=1)",
+        "WARNING 01-01 00:00:00 [a.py:1] non-default args: {'note': 'No space left on device'}",
+    ],
+)
+def test_a_fault_that_is_only_mentioned_is_not_believed(line: str) -> None:
+    """Lines at INFO and DEBUG, and printed settings, name faults without having any."""
+    assert diagnose([("a", line.encode())]).verdict == "healthy"
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARNING", "ERROR"])
+def test_what_engines_say_calmly_is_believed_all_the_same(level: str) -> None:
+    """Waiting for GPUs is announced at INFO and is still the cause."""
+    line = f"{level} 01-01 00:00:00 [ray.py:1] Waiting for creating a placement group of specs"
+    assert diagnose([("a", line.encode())]).causes[0].cause.id == "ray_no_place"

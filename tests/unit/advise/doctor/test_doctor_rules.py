@@ -120,6 +120,13 @@ def test_the_rank_that_did_not_report_is_named() -> None:
     assert "rank 2: it did not report" in examine(text).causes[0].sentence
 
 
+def test_the_first_to_fail_is_named_whatever_the_order_of_lines() -> None:
+    """The remote node failed a second before the head, and the log prints it first or last."""
+    text = next(log.text for log in EXCERPTS if log.name == "nccl_internal_failure")
+    for lines in (text.strip().split("\n"), text.strip().split("\n")[::-1]):
+        assert "first to fail was node 10.3.0.2" in examine("\n".join(lines)).causes[0].sentence
+
+
 def test_the_file_that_differs_is_named() -> None:
     """Of several nodes' files, the one with the fault is named."""
     healthy = next(log.text for log in CASES if log.name == "ray start")

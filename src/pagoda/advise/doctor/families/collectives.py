@@ -61,6 +61,16 @@ def _silence(facts: Facts) -> Check | None:
     return None
 
 
+def _first_failing(facts: Facts) -> Check:
+    """Name where the first failure was: the others only report what followed."""
+    event = facts.first("nccl_internal", "nccl_proxy_crash")
+    if event is None:
+        return Check()
+    places = [f"rank {event.rank}"] if event.rank is not None else []
+    places += [f"node {event.node}"] if event.node else []
+    return Check(f"The first to fail was {' on '.join(places)}." if places else "")
+
+
 SIGNS = (
     Sign(
         "nccl_shm_failed",
@@ -474,6 +484,7 @@ CAUSES = (
         reference="vllm-project/vllm#6106",
         depth=37,
         any=("nccl_internal", "nccl_proxy_crash"),
+        check=_first_failing,
         explains=("nccl_remote_died", "nccl_system_error"),
     ),
     Cause(
