@@ -49,14 +49,15 @@ def _stopped(facts: Facts) -> Check | None:
 
 def _silence(facts: Facts) -> Check | None:
     """Initialised, then nothing: said by a watcher, by idle power, or by the clock."""
-    told = facts.has("hang_told", "busy_at_idle_power", "shm_broadcast_wait")
+    told = facts.has("hang_told", "busy_at_idle_power")
+    waited = facts.count("shm_broadcast_wait") > 1 and not facts.recovered("shm_broadcast_wait")
+    peers = facts.has("p2p_named", "busy_at_idle_power")
     quiet = facts.silent_s("nccl_init_complete", "progress")
-    if quiet is None and not told:
-        return None
-    if told:
-        confident = 0.8 if facts.has("p2p_named", "busy_at_idle_power") else 0.6
-        return Check("", confident)
-    if quiet is not None and quiet >= _SILENT_S:
+    if quiet is None:  # something went on, so only a told hang with peers in it counts
+        return Check("", 0.5) if told and peers else None
+    if told or waited:
+        return Check("", 0.8 if peers else 0.6)
+    if quiet >= _SILENT_S:
         return Check(f"The log is silent for {quiet:.0f} s after the initialisation.", 0.65)
     return None
 
@@ -76,10 +77,11 @@ SIGNS = (
         "nccl_shm_failed",
         (
             "/dev/shm/nccl",
+            "posix_fallocate failed",
             "shared memory segment",
         ),
         r"(?:[Ee]rror|fail\w{0,3}).{0,40}(?:creat|extend|open|attach)\w{0,4}.{0,30}"
-        r"(?:shared memory segment|/dev/shm/nccl)",
+        r"(?:shared memory segment|/dev/shm/nccl)|posix_fallocate failed",
     ),
     Sign(
         "watchdog_timeout",
@@ -105,12 +107,14 @@ SIGNS = (
     Sign(
         "nccl_remote",
         (
+            "call to recv",
+            "call to send",
             "connection closed by remote peer",
             "ncclremoteerror",
             "remote process exited or there was a network error",
         ),
         r"remote process exited or there was a network error|ncclRemoteError"
-        r"|Connection closed by remote peer",
+        r"|Connection closed by remote peer|Call to (?:recv|send)\w{0,4}.{0,80}failed",
     ),
     Sign(
         "nccl_internal",
@@ -165,7 +169,7 @@ SIGNS = (
             "unable to find address for",
         ),
         r"[Nn]o (?:usable |socket )?(?:socket )?interfaces? found"
-        r"|Unable to find address for"
+        r"|Unable to find address for|Unable to find interface for"
         r"|[Ee]very node should have a unique IP"
         r"|[Nn]o network interface.{0,40}match",
     ),
@@ -240,10 +244,14 @@ SIGNS = (
     Sign(
         "nccl_init_complete",
         (
+            " is using nccl",
+            "connected all rings",
+            "connected all trees",
             "init complete",
             "ncclcomminitrank",
         ),
-        r"Init COMPLETE|ncclCommInitRank.{0,160}Init COMPLETE",
+        r"Connected all (?:rings|trees)|(?:vLLM|sglang) is using nccl"
+        r"|Init COMPLETE|ncclCommInitRank.{0,160}Init COMPLETE",
         role="context",
     ),
     Sign(
@@ -346,6 +354,12 @@ SIGNS = (
         title="NCCL warned of something whose cause is not known",
         collect="NCCL_DEBUG=INFO of the same rank",
         passing=True,
+    ),
+    Sign(
+        "client_name_unknown",
+        ("hostname of the client socket cannot be retrieved",),
+        r"hostname of the client socket cannot be retrieved",
+        role="noise",
     ),
     Sign(
         "nccl_advice",

@@ -86,6 +86,11 @@ SIGNS = (
         r"|[Ii]nitial free memory .{0,80}current free memory|Error in memory profiling",
     ),
     Sign(
+        "memory_unbalanced",
+        ("memory capacity is unbalanced",),
+        r"memory capacity is unbalanced",
+    ),
+    Sign(
         "invalid_ordinal",
         (
             "cudaerrorinvaliddevice",
@@ -159,6 +164,7 @@ SIGNS = (
             "memory",
             "page-lock",
         ),
+        r"HostMemoryAlreadyRegistered|"
         r"(?:cudaHostRegister|cuMemHostRegister|cudaHostAlloc|cuMemHostAlloc|cudaMallocHost"
         r"|pin(?:ned|ning)?[ _]memory"
         r"|page-lock\w{0,4}).{0,120}(?:fail|error|unable|cannot|could not|code ?= ?[1-9]"
@@ -303,7 +309,7 @@ CAUSES = (
         confidence=0.8,
         reference="vllm-project/vllm#17431",
         depth=60,
-        any=("gpu_occupied",),
+        any=("gpu_occupied", "memory_unbalanced"),
         none=("cuda_oom", "kv_none_left"),
     ),
     Cause(

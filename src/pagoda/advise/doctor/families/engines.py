@@ -198,9 +198,11 @@ SIGNS = (
     Sign(
         "engine_watchdog",
         (
+            "engine iteration timed out",
             "health check failed.",
             "watchdog timeout",
         ),
+        r"Engine iteration timed out|"
         r"[Ww]atchdog [Tt]imeout|Health check failed\. ?Server couldn't get"
         r"|watchdog timeout \(self\.watchdog_timeout",
         any_level=True,

@@ -181,6 +181,25 @@ CAUSES = (
         none=("memlock",),
     ),
     Cause(
+        id="killed_by_signal_9",
+        kind="host_oom",
+        sentence="A process was killed with SIGKILL and the log does not say "
+        "by whom: most often it "
+        "is the kernel or the container runtime when host memory runs out.",
+        remedy="Look for the kill in the kernel's log and in the pod's last state; if it is there, "
+        "raise the memory limit or lower what is pinned.",
+        will_not_help=(
+            ("lower gpu_memory_utilization", "GPU memory does not lead to SIGKILL"),
+            ("reading the traceback of its peers", "they only lost the process"),
+        ),
+        collect=("journalctl -k | grep -i -E 'oom|killed'", "kubectl describe pod (Last State)"),
+        confidence=0.45,
+        reference="https://docs.kernel.org/admin-guide/mm/concepts.html",
+        depth=9,
+        any=("sigkill",),
+        role="symptom",
+    ),
+    Cause(
         id="memlock_too_small",
         kind="memlock",
         sentence="The locked-memory limit is too small for RDMA or pinned "

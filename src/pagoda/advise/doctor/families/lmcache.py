@@ -52,6 +52,15 @@ SIGNS = (
         r"|NoneType.{0,60}memory_obj",
     ),
     Sign(
+        "lmcache_refcount",
+        (
+            " occurred",
+            "below zero",
+            "is negative",
+        ),
+        r"[Dd]ouble (?:free|unpin) occurred|(?:ref|pin)[ _]count.{0,60}(?:is negative|below zero)",
+    ),
+    Sign(
         "lookup_ranks_differ",
         ("lookup result",),
         r"[Ll]ookup results?.{0,80}(?:differ|inconsistent|not (?:the )?same|mismatch)",
@@ -86,10 +95,12 @@ SIGNS = (
     Sign(
         "remote_slow",
         (
+            "fallback to blackhole",
             "timed out",
             "timeout",
         ),
-        r"redis\.exceptions\.TimeoutError|(?:[Rr]emote|[Pp]refetch|[Rr]etrieve|[Ll]ookup"
+        r"[Ff]allback to blackhole|redis\.exceptions\.TimeoutError"
+        r"|(?:[Rr]emote|[Pp]refetch|[Rr]etrieve|[Ll]ookup"
         r"|batched_get|kv ?cache server"
         r"|cache server).{0,80}(?:timed out|[Tt]imeout(?:Error| error| after| exceeded| while))"
         r"|[Tt]imeout when getting",
@@ -190,6 +201,24 @@ CAUSES = (
         depth=47,
         any=("lmcache_object_gone", "lookup_ranks_differ"),
         explains=("cache_stores_skipped",),
+    ),
+    Cause(
+        id="cache_reference_counts",
+        kind="lmcache",
+        sentence="The cache's reference or pin counts went wrong: entries are "
+        "freed twice or never, "
+        "so that memory is reused under a reader or leaks.",
+        remedy="Upgrade LMCache; until then switch asynchronous loading or "
+        "the remote tier off, and "
+        "distrust answers from restored prefixes.",
+        will_not_help=(
+            ("a larger pool", "a leak fills it later, and a double free damages it at any size"),
+        ),
+        collect=("the first such line with the lines before it", "LMCache's version"),
+        confidence=0.7,
+        reference="LMCache/LMCache#5095",
+        depth=46,
+        any=("lmcache_refcount",),
     ),
     Cause(
         id="hash_seed_differs",

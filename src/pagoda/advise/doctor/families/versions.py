@@ -79,13 +79,17 @@ SIGNS = (
     Sign(
         "package_conflict",
         (
+            "cudnn version incompatibility",
             "does not match",
             "is installed with version",
             "is required for a normal functioning of this module",
+            "mismatches the version that was used",
             "version mismatch",
             "versionconflict",
         ),
-        r"VersionConflict|is required for a normal functioning of this module"
+        r"VersionConflict|cuDNN version incompatibility"
+        r"|mismatches the version that was used"
+        r"|is required for a normal functioning of this module"
         r"|(?:flashinfer|sgl-kernel|sgl_kernel|torch|cuda|nccl|nixl|lmcache|cudnn"
         r"|transformers)\S{0,20}.{0,80}"
         r"(?:version mismatch|does not match|is installed with version)",
