@@ -11,7 +11,7 @@
 
 #include "kernels.h"
 
-enum { ITEM_ROWS = 48, PREFETCH_ROWS = 12 };
+enum { ITEM_ROWS = 48 };
 
 /* Running maximum, sum and weighted values of `rows` query rows. */
 typedef struct {
@@ -123,8 +123,8 @@ static void aim(const Plan *p, const Item *item, int64_t group_start, Tile *tile
 }
 
 /* Ask for the blocks of the group at `group_start`: the processor's own prefetch stops at
- * the end of each head's few lines. Worth it when few rows share the lines. Inlined by force:
- * gcc deems a function that only prefetches free of effects, and drops its calls. */
+ * the end of each head's few lines. Inlined by force: gcc deems a function that only
+ * prefetches free of effects, and drops its calls. */
 static inline __attribute__((always_inline)) void prefetch(const Plan *p, const Item *item, int64_t group_start) {
   const Cache *c = &p->a->cache;
   const Batch *batch = &p->a->batch;
@@ -168,9 +168,8 @@ static void attend_chunk(const Plan *p, const Item *item, int64_t chunk, const S
   int64_t end = item->position + item->tokens, first = chunk * CHUNK_TOKENS;
   int64_t last = end < first + CHUNK_TOKENS ? end : first + CHUNK_TOKENS;
   clear(state, item->tokens * p->group, p->a->cache.head_dim);
-  int few = item->tokens * p->group <= PREFETCH_ROWS;
   for (int64_t group = first; group < last; group += GROUP_TOKENS) {
-    if (few) prefetch(p, item, group + GROUP_TOKENS);
+    prefetch(p, item, group + GROUP_TOKENS);
     attend_group(p, item, group, state, scratch);
   }
 }
