@@ -13,6 +13,8 @@ from typing import Any
 
 import typer
 
+from pagoda.advise.doctor import reference as causes
+from pagoda.advise.plan import claims
 from pagoda.cli.main import COMMANDS, app, load_command
 from pagoda.settings import docs as settings_docs
 from pagoda.watch import metrics
@@ -52,6 +54,8 @@ def pages() -> dict[str, str]:
         "settings.md": f"# Settings\n\n{_NOTE}{_SETTINGS}\n{settings_docs.tables()}",
         "metrics.md": f"# Metrics\n\n{_NOTE}{_METRICS}{metrics.table()}",
         "cli.md": f"# Command line\n\n{_NOTE}\n{_command_line()}",
+        "causes.md": causes.page(),
+        "claims.md": claims.page(),
     }
 
 
@@ -89,11 +93,12 @@ def _row(parameter: Any) -> str:
 
 
 def main(directory: Path) -> None:
-    """Write every page below `directory`."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write every page into `directory`, which exists: a mistyped name makes no folder."""
     for name, text in pages().items():
         (directory / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit("usage: python -m pagoda.cli.docs docs/reference")
     main(Path(sys.argv[1]))

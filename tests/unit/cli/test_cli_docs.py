@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,26 @@ def test_the_page_has_not_drifted(name: str) -> None:
 
 
 def test_the_generator_writes_every_page(tmp_path: Path) -> None:
-    """It makes the directory, and writes what `pages` says."""
-    main(tmp_path / "new")
-    written = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "new").iterdir()}
+    """It writes what `pages` says."""
+    main(tmp_path)
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     assert written == pages()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["no-such-directory"]])
+def test_a_mistyped_directory_is_not_made(arguments: list[str], tmp_path: Path) -> None:
+    """`--help` once became a folder of that name in the checkout."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pagoda.cli.docs", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("usage: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_page_depends_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
