@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +26,14 @@ class Load:
     fetch: Fetch
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
-    started: bool = False  # an I/O thread has taken it up
+    started: bool = False  # an I/O thread reads
     expired: bool = False  # its deadline has passed
+    recalled: bool = False  # no I/O thread had taken it up by then, and none will
+    _claim: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self) -> bool:
+        """Take it up, or call it back: whoever asks first has it, from any thread."""
+        return self._claim.acquire(blocking=False)
 
     @property
     def positions(self) -> range:
@@ -36,6 +43,11 @@ class Load:
     def into(self) -> list[memoryview]:
         """The buffers to read into."""
         return [self.restore.into[position] for position in self.positions]
+
+    def zero(self) -> None:
+        """Clear the buffers of an order that is not carried out."""
+        for buffer in self.into():
+            buffer[:] = bytes(len(buffer))
 
 
 class Reader:
@@ -71,12 +83,17 @@ class Reader:
             self._send(Load(restore, fetch))
 
     def expire(self) -> None:
-        """Give up on what is late; its slots stay leased until the I/O has ended."""
+        """Give up on what is late. What no I/O thread has taken up is called back, so that
+        threads stuck in a drive hold no more than the orders they carry out; the slots and
+        buffers of those stay theirs until the I/O has ended."""
         now_s = self._clock()
-        for load in self._loads:
+        for load in list(self._loads):
             if not load.expired and now_s >= load.restore.deadline_s:
+                load.recalled = load.claim()
                 load.restore.expire(load.positions)
                 self._late(load)
+                if load.recalled:
+                    self._call_back(load)
 
     def next_deadline_s(self) -> float | None:
         """When `expire` has something to do."""
@@ -103,18 +120,30 @@ class Reader:
 
     def _read(self, load: Load, level: Level, orders: list[Order]) -> Load:
         """In an I/O thread."""
+        if not load.claim():
+            return load
         started_s = self._clock()
         if started_s < load.restore.deadline_s:
             load.started = True
             load.outcomes = level.sealed.load(orders, load.into())
         else:  # it waited too long: spare the drive
             load.outcomes = [Unavailable(level.name, Reason.TIMEOUT) for _ in orders]
-            for buffer in load.into():
-                buffer[:] = bytes(len(buffer))
+            load.zero()
         load.seconds = self._clock() - started_s
         return load
 
+    def _call_back(self, load: Load) -> None:
+        """Settle an order that nobody carries out."""
+        level = self._levels[load.fetch.tier]
+        load.zero()
+        load.outcomes = [Unavailable(level.name, Reason.TIMEOUT) for _ in load.positions]
+        load.restore.landed(load.positions, load.outcomes)
+        self._loads.remove(load)
+        level.state.release(load.fetch.slots)
+
     def _landed(self, load: Load) -> None:
+        if load.recalled:
+            return
         level = self._levels[load.fetch.tier]
         self._loads.remove(load)
         load.restore.landed(load.positions, load.outcomes)

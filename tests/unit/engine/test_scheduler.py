@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from engine_harness import BLOCK_TOKENS, EngineHarness, expected_answer, prompt_of
@@ -110,18 +111,47 @@ def test_a_late_read_does_not_hold_the_request() -> None:
     late = engine.ask("b", prompt_of(200), tokens=6)
     engine.turn(io_jobs=0)
     assert late.phase is Phase.RESTORING
-    engine.io.executor.hold()
-    engine.io.clock.advance(3)
-    while not engine.scheduler.idle:
-        engine.turn(io_jobs=0)
-    assert engine.answers["b"] == engine.answers["a"]
-    assert engine.device.state.lease_count() > 0, "late blocks are still taken"
-    engine.io.executor.unhold()
-    engine.io.settle()
+    read = engine.io.upper.inner.read
+
+    def hang(slots: Sequence[int], into: Sequence[memoryview]) -> list[int]:
+        engine.io.clock.advance(3)
+        while not engine.scheduler.idle:
+            engine.turn(io_jobs=0)
+        assert engine.answers["b"] == engine.answers["a"]
+        assert engine.device.state.lease_count() > 0, "late blocks are still taken"
+        return read(slots, into)
+
+    engine.io.upper.inner.read = hang
+    assert engine.io.executor.step(), "the read is taken up"
     engine.turn()
     engine.io.settle()
     engine.turn()
     assert engine.device.state.lease_count() == 0
+
+
+def test_a_stuck_drive_does_not_eat_the_pool() -> None:
+    """With every I/O thread stuck, each restore after them kept its blocks of the pool until
+    no request could be admitted any more. Reads that wait behind a stuck drive give them back,
+    and the answers are computed."""
+    engine = EngineHarness(blocks=24)
+    prompts = [prompt_of(200, salt=salt) for salt in range(4)]
+    for salt, prompt in enumerate(prompts):
+        engine.ask(f"first {salt}", prompt, tokens=6)
+        engine.run()
+    engine.device.forget()
+    for salt, prompt in enumerate(prompts):
+        name = f"again {salt}"
+        engine.ask(name, prompt, tokens=6)
+        engine.turn(io_jobs=0)
+        engine.io.executor.hold()
+        engine.io.clock.advance(100)  # the deadline, and whatever rest the tier was given
+        for _ in range(200):
+            engine.turn(io_jobs=0)
+        assert engine.answers.get(name) == engine.answers[f"first {salt}"]
+        engine.io.executor.hold()
+        engine.device.forget()
+    engine.io.executor.unhold()
+    engine.run()
 
 
 def test_cancelling_during_a_restore_returns_its_blocks() -> None:

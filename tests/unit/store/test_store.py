@@ -124,25 +124,52 @@ def test_a_stuck_read_is_late_not_forever(harness: Harness) -> None:
     """At the deadline the request goes on; the buffers stay taken until the I/O has ended."""
     keys = keys_of(3)
     harness.save_all(keys)
-    restore, buffers = harness.start(keys)
-    harness.executor.hold()
-    harness.clock.advance(1.9)
-    harness.store.poll()
-    assert not restore.done
-    harness.clock.advance(0.2)
-    harness.store.poll()
-    assert restore.done
-    assert not restore.drained
-    assert restore.outcomes == [Unavailable("upper", Reason.TIMEOUT)] * 3
-    assert restore.flying() == {0, 1, 2}
-    assert harness.store.match(keys) == 3, "the lower tier serves while the upper rests"
-    assert harness.read(keys)[0] == [Hit("lower")] * 3
-    harness.executor.unhold()
+    read = harness.upper.inner.read
+
+    def hang(slots: list[int], into: list[memoryview]) -> list[int]:
+        harness.clock.advance(1.9)
+        harness.store.poll()
+        assert not restore.done
+        harness.clock.advance(0.2)
+        harness.store.poll()
+        assert restore.done
+        assert restore.outcomes == [Unavailable("upper", Reason.TIMEOUT)] * 3
+        assert restore.flying() == {0, 1, 2}, "a thread may still write there"
+        assert harness.store.match(keys) == 3, "the lower tier serves while the upper rests"
+        assert harness.read(keys)[0] == [Hit("lower")] * 3
+        return read(slots, into)
+
+    harness.upper.inner.read = hang
+    restore, _ = harness.start(keys)
     harness.settle()
     assert restore.drained
     assert restore.outcomes == [Unavailable("upper", Reason.TIMEOUT)] * 3, "late stays late"
     assert [e.reason for e in harness.told(Refused)] == [Reason.TIMEOUT]
+
+
+def test_reads_queued_behind_a_stuck_drive_give_their_buffers_back(harness: Harness) -> None:
+    """A drive hung for minutes. Its few I/O threads were stuck, each request after them queued
+    another read behind those, and each queued read kept its blocks of device memory until the
+    whole pool was gone and every request waited for ever. A read that no thread has taken up
+    by its deadline is called back: buffers zeroed, leases gone, and the late job does nothing."""
+    keys = keys_of(3)
+    harness.save_all(keys)
+    restore, buffers = harness.start(keys)
+    harness.executor.hold()
+    harness.clock.advance(2.1)
+    harness.store.poll()
+    assert restore.outcomes == [Unavailable("upper", Reason.TIMEOUT)] * 3
+    assert restore.drained, "the caller has its buffers back"
     assert [bytes(b) for b in buffers] == [bytes(SIZE)] * 3
+    assert [level.state.lease_count() for level in harness.store.levels()] == [0, 0]
+    for buffer in buffers:  # another request uses the memory
+        buffer[:] = b"\x77" * SIZE
+    harness.executor.unhold()
+    harness.settle()
+    assert [bytes(b) for b in buffers] == [b"\x77" * SIZE] * 3, "the job came too late to write"
+    assert [e.reason for e in harness.told(Refused)] == [Reason.TIMEOUT]
+    harness.clock.advance(60)
+    assert harness.read(keys)[0] == [Hit("upper")] * 3, "nothing was lost by it"
 
 
 def test_a_block_whose_read_hangs_is_not_found_again(harness: Harness) -> None:
