@@ -74,8 +74,10 @@ class DriveInspector:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / slab.SLAB_NAME if directory.is_dir() else directory
-        if not self.path.is_file():
+        with typed_errors(slab.TIER, str(directory)):
+            self.path = directory / slab.SLAB_NAME if directory.is_dir() else directory
+            found = self.path.is_file()
+        if not found:
             raise FormatError(
                 f"{directory} holds no {slab.SLAB_NAME}",
                 tier=slab.TIER,
@@ -125,7 +127,8 @@ class DriveInspector:
                 progress(number, len(entries))
 
     def _unchanged(self, fd: int, entry: Entry) -> bool:
-        header = os.pread(fd, HEADER_BYTES, self.layout.header_at(entry.slot))
+        with typed_errors(slab.TIER, str(self.path)):
+            header = os.pread(fd, HEADER_BYTES, self.layout.header_at(entry.slot))
         return unpack(header, slot=entry.slot, slab_id=self.layout.slab_id) == entry.seal
 
     @contextmanager

@@ -18,6 +18,7 @@ from pagoda.core.errors import (
     CapacityError,
     DirectoryLocked,
     FormatError,
+    TierError,
     TierFault,
     TierFull,
     TierReadOnly,
@@ -239,3 +240,83 @@ def test_a_scan_is_one_sequential_pass_over_the_table(config: DriveConfig) -> No
     again = DriveTier(config)
     assert dict(again.scan()) == found
     again.close()
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_called_lock_that_is_not_ours_is_kept(config: DriveConfig, *, link: bool) -> None:
+    """Somebody named a directory with a file `lock` of their own, or one with a link of that
+    name to another file, as drive.path: the first start emptied it and wrote its process id."""
+    config.directory.mkdir()
+    lock = config.directory / "lock"
+    precious = config.directory / "notes" if link else lock
+    precious.write_text("precious")
+    if link:
+        lock.symlink_to(precious)
+    with pytest.raises((FormatError, TierFault), match="lock") as caught:
+        DriveTier(config)
+    assert "path" in caught.value.remedy
+    assert precious.read_text() == "precious"
+    assert not slab_of(config).exists()
+
+
+def test_a_lock_that_a_power_cut_left_as_zeros_is_taken_over(config: DriveConfig) -> None:
+    """The signature's bytes may not have reached the disk when its length had."""
+    make(config)
+    (config.directory / "lock").write_bytes(bytes(50))
+    DriveTier(config).close()
+
+
+@pytest.mark.parametrize("name", [slab.SLAB_NAME, "lock"])
+def test_a_pipe_in_a_file_s_place_is_refused_at_once(config: DriveConfig, name: str) -> None:
+    """Opening a pipe named slab.pagoda waited for a writer that never came: the server neither
+    started nor said why."""
+    config.directory.mkdir()
+    os.mkfifo(config.directory / name)
+    signal.alarm(10)
+    try:
+        with pytest.raises(FormatError, match=name) as caught:
+            DriveTier(config)
+    finally:
+        signal.alarm(0)
+    assert caught.value.remedy
+
+
+def test_a_link_to_a_slab_on_an_absent_disk_is_kept(config: DriveConfig) -> None:
+    """The slab was a link to a disk that was not mounted yet: a new slab took the link's place,
+    on the wrong disk, and the old blocks were out of reach for good."""
+    config.directory.mkdir()
+    slab_of(config).symlink_to(config.directory / "absent" / "slab")
+    with pytest.raises(TierFault) as caught:
+        DriveTier(config)
+    assert caught.value.remedy
+    assert slab_of(config).is_symlink()
+
+
+def test_a_drive_that_dies_before_its_end_still_gives_its_lock_back(
+    config: DriveConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last sync failed, the error is told, and the descriptors and the lock used to stay
+    with the process: nobody could open the directory again."""
+    drive = DriveTier(config)
+    open_fds = [drive._table_fd, drive._payload_fd]
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pagoda.tiers.drive.tier._datasync", fail)
+        with pytest.raises(TierFault) as caught:
+            drive.close()
+    assert caught.value.remedy
+    for fd in open_fds:
+        with pytest.raises(OSError, match="[Bb]ad file descriptor"):
+            os.fstat(fd)
+    DriveTier(config).close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EISDIR, errno.EACCES, errno.ENOSPC])
+def test_every_os_error_comes_with_a_remedy(number: int) -> None:
+    """`kv: File exists` left people guessing what to do about it."""
+    with pytest.raises(TierError) as caught, typed_errors("drive", "kv"):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.remedy

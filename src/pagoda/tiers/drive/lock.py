@@ -1,6 +1,7 @@
 """One engine a directory: an advisory lock whose file says who holds it.
 
 The kernel drops the lock with the process, however it dies, so a stale file never blocks.
+A file of that name that Pagoda did not write is refused and kept.
 """
 
 from __future__ import annotations
@@ -9,20 +10,38 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from pagoda.core.errors import DirectoryLocked
+from pagoda.core.errors import DirectoryLocked, FormatError
+from pagoda.tiers.drive.oserrors import typed_errors
 
 LOCK_NAME = "lock"
 
+_SIGNED = b'{"pid"'  # how a signature begins
+_NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK  # neither another file by a link, nor wait on a pipe
+
 
 class DirectoryLock:
-    """Exclusive ownership of a slab directory; raises DirectoryLocked naming the owner."""
+    """Exclusive ownership of a slab directory.
+
+    Raises DirectoryLocked naming the owner, FormatError when the file is somebody else's.
+    """
 
     def __init__(self, directory: Path, *, tier: str) -> None:
         path = directory / LOCK_NAME
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with typed_errors(tier, str(path)):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOFOLLOW, 0o600)
+        if not _ours(self._fd):
+            os.close(self._fd)
+            raise FormatError(
+                f"{path} is not a lock that Pagoda wrote; it is left as it is",
+                tier=tier,
+                path=str(path),
+                remedy="choose another drive.path, or move that file away",
+            )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -40,7 +59,8 @@ class DirectoryLock:
     def release(self) -> None:
         """Give the directory back; safe to call twice."""
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            with suppress(OSError):  # a drive that died keeps the name; the lock goes with the fd
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 
@@ -48,6 +68,15 @@ class DirectoryLock:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, json.dumps(owner).encode(), 0)
+
+
+def _ours(fd: int) -> bool:
+    """Whether it may be overwritten: a regular file, empty (a power cut may leave zeros) or
+    signed by an earlier owner."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return False
+    text = os.pread(fd, 4096, 0)
+    return text.startswith(_SIGNED) or not text.strip(b"\0")
 
 
 def _owner(fd: int) -> str:

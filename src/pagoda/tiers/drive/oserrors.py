@@ -10,6 +10,14 @@ from pagoda.core.errors import TierFault, TierFull, TierReadOnly, TierTimeout
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EPERM, errno.EACCES}
+_WRONG_PATH = {
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+}
 
 
 @contextmanager
@@ -25,8 +33,10 @@ def typed_errors(tier: str, what: str) -> Iterator[None]:
             ) from error
         if error.errno in _READ_ONLY:
             raise TierReadOnly(
-                message, tier=tier, remedy="make the file system writable for this user"
+                message, tier=tier, remedy="give this user read and write access to it"
             ) from error
         if error.errno == errno.ETIMEDOUT:
             raise TierTimeout(message, tier=tier, deadline_s=0.0) from error
-        raise TierFault(message, tier=tier, errno=error.errno) from error
+        wrong_path = error.errno in _WRONG_PATH
+        remedy = "choose another path" if wrong_path else "see the system's log for this drive"
+        raise TierFault(message, tier=tier, errno=error.errno, remedy=remedy) from error

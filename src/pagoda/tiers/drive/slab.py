@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -117,9 +118,12 @@ def create(directory: Path, *, slots: int, slot_bytes: int, free_floor_bytes: in
 
 def read_layout(path: Path) -> Layout:
     """Check a slab's superblock; raises FormatError for a foreign, newer or damaged file."""
-    with typed_errors(TIER, str(path)), path.open("rb") as file:
-        page = file.read(PAGE_BYTES)
-        size_bytes = path.stat().st_size
+    with typed_errors(TIER, str(path)):
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
+            raise _format_error(path, "is not a file", "choose another directory")
+        with path.open("rb") as file:
+            page = file.read(PAGE_BYTES)
+            size_bytes = os.fstat(file.fileno()).st_size
     if len(page) < PAGE_BYTES or page[:8] != MAGIC:
         raise _format_error(path, "is not a Pagoda slab", "choose another directory")
     fields = _SUPER.unpack_from(page)
@@ -158,8 +162,8 @@ def headers(fd: int, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes
 
 
 def _check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> None:
-    stat = os.statvfs(directory)
-    usable = stat.f_bavail * stat.f_frsize - free_floor_bytes
+    space = os.statvfs(directory)
+    usable = space.f_bavail * space.f_frsize - free_floor_bytes
     if size_bytes > usable:
         raise CapacityError(
             f"{directory}: a slab of {size_bytes} bytes does not fit: {max(usable, 0)} bytes are "

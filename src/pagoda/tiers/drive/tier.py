@@ -109,12 +109,16 @@ class DriveTier:
         return slab.headers(self._table_fd, self._layout, path=self.path)
 
     def close(self) -> None:
-        for fd in {self._table_fd, self._payload_fd} - {-1}:
-            with typed_errors(self.name, str(self.path)):
-                _datasync(fd)
-                os.close(fd)
+        open_fds = {self._table_fd, self._payload_fd} - {-1}
         self._table_fd = self._payload_fd = -1
-        self._lock.release()
+        try:
+            with typed_errors(self.name, str(self.path)):
+                for fd in open_fds:
+                    _datasync(fd)
+        finally:
+            for fd in open_fds:
+                os.close(fd)
+            self._lock.release()
 
     def _write_headers(self, slots: Sequence[int], headers: Sequence[bytes]) -> None:
         for slot, header in zip(slots, headers, strict=True):
@@ -170,7 +174,7 @@ def _open_layout(config: DriveConfig, path: Path) -> slab.Layout:
             limit_bytes=config.capacity_bytes,
             remedy="raise drive.capacity",
         )
-    if not path.exists():
+    if not os.path.lexists(path):  # a link to a disk that is not mounted is kept
         return slab.create(
             config.directory,
             slots=slots,
