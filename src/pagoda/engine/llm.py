@@ -155,12 +155,20 @@ class LlmEngine(Engine):
         """Take commands, move blocks, compute one step; False when there was nothing to compute."""
         self._take_commands()
         self._parts.store.poll()
-        self._scheduler.advance(self._parts.clock())
+        self._advance(self._parts.clock())
         self._refresh_stats()
         step = self._scheduler.plan()
         if step:
             self._step(step)
         return bool(step)
+
+    def _advance(self, now_s: float) -> None:
+        """Admit what fits; a request whose blocks a stuck drive holds hears of it."""
+        self._scheduler.advance(now_s)
+        starved = self._scheduler.starved(now_s)
+        if starved is not None:
+            _log.error("a tier does not answer and holds device blocks that a request needs")
+            self._end(starved, _failure("a stuck tier holds the memory that this request needs"))
 
     def _sleep(self) -> None:
         now_s = self._parts.clock()

@@ -28,10 +28,12 @@ TAIL_TOKENS = 16  # at least this many tokens are computed, whatever is cached
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much runs at a time."""
+    """How much runs at a time. `patience_s` is how long the first request may wait for blocks
+    that no running request holds; longer than the store's deadline for waiting writes."""
 
     max_sequences: int = 32
     chunk_tokens: int = 512
+    patience_s: float = 60.0
 
 
 class Scheduler:
@@ -47,6 +49,7 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.active: list[Sequence] = []  # restoring or running, in order of admission
         self._limbo: list[tuple[Restore, list[int]]] = []  # blocks a late read may write to
+        self._starving_s: float | None = None  # since when only I/O holds what the first lacks
 
     @property
     def idle(self) -> bool:
@@ -76,6 +79,16 @@ class Scheduler:
             admitted = self.waiting.popleft()
             admitted.admitted_s = admitted.admitted_s or now_s
             self.active.append(admitted)
+        if self.active or not self.waiting:
+            self._starving_s = None
+        elif self._starving_s is None:
+            self._starving_s = now_s
+
+    def starved(self, now_s: float) -> Sequence | None:
+        """The first request, when it has waited too long for blocks that stuck I/O holds."""
+        if self._starving_s is None or now_s - self._starving_s < self._limits.patience_s:
+            return None
+        return self.waiting[0]
 
     def plan(self) -> list[tuple[Sequence, Segment]]:
         """The segments of the next step: every decoding sequence, then chunks of prompts."""

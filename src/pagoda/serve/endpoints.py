@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from contextlib import ExitStack
@@ -77,7 +78,9 @@ class Endpoints:
 
     async def reset(self, request: Request) -> Response:
         body = await parse_body(request, ResetBody, self._traffic)
-        return JsonResponse({"released": self._engine.reset_cache(CacheScope(body.scope))})
+        # It waits for the engine's current step; the answers of others must not wait with it.
+        released = await asyncio.to_thread(self._engine.reset_cache, CacheScope(body.scope))
+        return JsonResponse({"released": released})
 
     async def chat(self, request: Request) -> Response:
         body = await parse_body(request, ChatBody, self._traffic)

@@ -290,3 +290,42 @@ def test_the_pretend_runner_notices_wrong_bytes() -> None:
     view[-1] ^= 1
     engine.run()
     assert engine.answers["probe"] != engine.answers["a"]
+
+
+def test_a_request_does_not_wait_for_ever_for_blocks_that_a_stuck_write_holds() -> None:
+    """A drive hung in a write, and with it the device blocks of that write. A request that
+    needed nearly the whole pool waited for them without end, and every small one behind it."""
+    engine = EngineHarness(blocks=24, limits=Limits(max_sequences=8, patience_s=60.0))
+    engine.ask("a", prompt_of(200), tokens=2)
+    while not engine.scheduler.idle:
+        engine.turn(io_jobs=0)
+    engine.io.executor.hold()
+    big = engine.ask("big", prompt_of(350, salt=1), tokens=2)
+    engine.ask("small", prompt_of(20, salt=2), tokens=2)
+    engine.turn(io_jobs=0)
+    engine.io.clock.advance(59)
+    engine.turn(io_jobs=0)
+    assert engine.scheduler.starved(engine.io.clock()) is None, "the drive may come back"
+    engine.io.clock.advance(2)
+    engine.turn(io_jobs=0)
+    assert engine.scheduler.starved(engine.io.clock()) is big
+    engine.cancel("big")
+    for _ in range(4):
+        engine.turn(io_jobs=0)
+        assert engine.scheduler.starved(engine.io.clock()) is None
+    assert engine.answers["small"] == expected_answer(prompt_of(20, salt=2), 2)
+    engine.io.executor.unhold()
+    engine.run()
+
+
+def test_a_request_that_waits_for_running_ones_is_not_starved() -> None:
+    """A long answer may hold the pool for minutes; who waits behind it waits in order."""
+    engine = EngineHarness(blocks=24, limits=Limits(max_sequences=8, patience_s=60.0))
+    engine.ask("long", prompt_of(200), tokens=100)
+    engine.ask("big", prompt_of(300, salt=1), tokens=2)
+    for _ in range(50):
+        engine.turn()
+        engine.io.clock.advance(20)
+        assert engine.scheduler.starved(engine.io.clock()) is None
+    engine.run()
+    assert engine.answers["big"] == expected_answer(prompt_of(300, salt=1), 2)

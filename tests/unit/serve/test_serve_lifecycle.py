@@ -126,6 +126,31 @@ def test_the_cache_can_be_reset_by_scope(serving):
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "scope")
 
 
+def test_a_cache_reset_that_waits_for_the_engine_holds_up_nobody(serving, monkeypatch):
+    """A reset waits for the engine's current step, up to a minute when that is stuck; it did so
+    in the event loop, where every stream and even /health stood still with it."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def wait(scope):
+        asked.set()
+        assert go_on.wait(10), "the test lets it go on"
+        return 5
+
+    monkeypatch.setattr(serving.engine, "reset_cache", wait)
+    answers = queue.Queue()
+    asking = threading.Thread(
+        target=lambda: answers.put(serving.post("/cache/reset", {"scope": "all"}))
+    )
+    asking.start()
+    try:
+        assert asked.wait(5)
+        assert httpx.get(serving.url + "/health", timeout=3).status_code == 200
+    finally:
+        go_on.set()
+        asking.join(10)
+    assert answers.get(timeout=1).json() == {"released": 5}
+
+
 def test_answers_are_not_delayed_by_nagles_algorithm(serving, eventually):
     """Regression: the listener's sockets had the algorithm on, and each short answer took
     the 40 ms of the client's delayed acknowledgement."""

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import mmap
 import secrets
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pagoda.core.errors import CapacityError
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.tiers.port import Geometry
 
 
 class HostTier:
-    """A Tier over ordinary memory. Copies run without the interpreter lock."""
+    """A Tier over ordinary memory. Copies run without the interpreter lock.
+
+    Raises CapacityError when this machine refuses that much memory.
+    """
 
     name = "host"
 
     def __init__(self, *, slots: int, slot_bytes: int) -> None:
         self.geometry = Geometry(slots=slots, slot_bytes=slot_bytes)
         self.identity = secrets.token_bytes(16)
-        region = aligned_buffer(slots * slot_bytes)
+        region = _region(slots * slot_bytes)
         self._slots = np.frombuffer(region, dtype=np.uint8)[: slots * slot_bytes].reshape(
             slots, slot_bytes
         )
@@ -49,3 +54,16 @@ class HostTier:
 
     def close(self) -> None:
         self._headers.clear()
+
+
+def _region(size_bytes: int) -> mmap.mmap:
+    try:
+        return aligned_buffer(size_bytes)
+    except (OSError, OverflowError) as error:
+        raise CapacityError(
+            f"this machine has no {size_bytes} bytes of memory for the host tier: {error}",
+            tier=HostTier.name,
+            asked_bytes=size_bytes,
+            limit_bytes=0,
+            remedy="lower host.capacity, or set it to 0 to leave the tier out",
+        ) from error
