@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pagoda.core.errors import EngineClosed
 from pagoda.core.events import Event, Preempted
 from pagoda.engine.api import CacheScope, FinishReason, Request, Sampling, Update, Usage
 from pagoda.engine.llm import LlmEngine
@@ -202,3 +203,34 @@ def test_preempted_answers_are_the_same(engine_of: Opener, events: list[Event]) 
     assert any(isinstance(event, Preempted) for event in events)
     assert answers == expected
     tight.check_invariants()
+
+
+def test_every_client_hears_of_a_failed_engine(
+    engine_of: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine failed halfway through moving a request; taking that request out failed, too,
+    and none of the clients ever heard of it: all of their connections hung."""
+    engine = engine_of()
+    scheduler = engine._scheduler
+    plan = scheduler.plan
+
+    def fail() -> list[object]:
+        if len(scheduler.active) < 3:
+            return plan()
+        scheduler.active.pop(0)  # in neither list, as between two steps of a move
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(scheduler, "plan", fail)
+    updates: queue.Queue[Update] = queue.Queue()
+    for name in "abc":
+        sampling = Sampling(temperature=0.0, max_tokens=400, ignore_eos=True)
+        engine.submit(Request(id=name, prompt=(7,) * 20, sampling=sampling), updates.put)
+    failed: set[str] = set()
+    while len(failed) < 3:
+        update = updates.get(timeout=20)
+        if update.finish is not None:
+            assert update.finish is FinishReason.ERROR
+            failed.add(update.request_id)
+    assert not engine.healthy()
+    with pytest.raises(EngineClosed):
+        engine.submit(Request(id="d", prompt=(7,)), updates.put)

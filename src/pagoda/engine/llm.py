@@ -149,7 +149,7 @@ class LlmEngine(Engine):
             self._end_all(Progress(finish=FinishReason.CANCELLED))
         except Exception:  # noqa: BLE001 - whatever it is, every waiting client must hear of it
             _log.exception("the engine failed")
-            self._end_all(_failure("the engine failed; see its log"))
+            self._fail_all(_failure("the engine failed; see its log"))
 
     def _turn(self) -> bool:
         """Take commands, move blocks, compute one step; False when there was nothing to compute."""
@@ -223,6 +223,22 @@ class LlmEngine(Engine):
         self._take_commands()
         for sequence in list(self._sequences.values()):
             self._end(sequence, last)
+
+    def _fail_all(self, last: Progress) -> None:
+        """Tell every client, without the scheduler: its sums may be wrong by the failure."""
+        with self._gate:
+            self._open = False
+        while self._commands:
+            try:
+                self._commands.popleft()()  # among them requests that must hear of it, too
+            except Exception:  # noqa: BLE001 - one command, not the telling of the others
+                _log.exception("a command to the failed engine failed")
+        for sequence in self._sequences.values():
+            sequence.tell(last)
+        now_s = self._parts.clock()
+        for sequence in self._sequences.values():
+            self._parts.observer(sequence.finished(FinishReason.ERROR, now_s))
+        self._sequences.clear()
 
     def _take_commands(self) -> None:
         while self._commands:
