@@ -86,6 +86,10 @@ class TierState:
     def count(self, state: SlotState) -> int:
         return int(np.count_nonzero(self._state == state))
 
+    def evictable_count(self) -> int:
+        """Published slots that nobody holds."""
+        return int(np.count_nonzero((self._state == SlotState.PUBLISHED) & (self._leases == 0)))
+
     def lease_count(self) -> int:
         """Leases held on all slots together."""
         return int(self._leases.sum())

@@ -33,12 +33,10 @@ class DeviceBlocks:
         return blocks
 
     def reserve(self, count: int) -> list[int] | None:
-        """`count` blocks to fill, or None (and nothing taken) when they cannot be had."""
-        blocks = self.residency.reserve(count)
-        if len(blocks) == count:
-            return blocks
-        self.state.abandon(blocks)
-        return None
+        """`count` blocks to fill; None, with nothing taken or evicted, if they cannot be had."""
+        if self.state.free_count() + self.state.evictable_count() < count:
+            return None
+        return self.residency.reserve(count)
 
     def publish(self, block: int, key: Key) -> bool:
         """A block is full. False when the key is cached already: the block stays private."""
@@ -66,4 +64,4 @@ class DeviceBlocks:
 
     def cached(self) -> int:
         """Published blocks that nobody holds: reusable, and evictable."""
-        return sum(not self.state.leased(slot) for _, slot in self.state.published())
+        return self.state.evictable_count()

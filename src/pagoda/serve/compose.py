@@ -122,7 +122,8 @@ def _namespace(model: LoadedModel, runner: Runner, weights: bytes) -> Namespace:
     config = model.config
     return Namespace(
         weights=weights,
-        config=json.dumps(asdict(config), sort_keys=True),
+        # The kernels count as well: only equal arithmetic restores to equal bits.
+        config=json.dumps({"model": asdict(config), "kernels": runner.kernel_id}, sort_keys=True),
         layout=runner.layout_id,
         dtype=str(model.dtype).removeprefix("torch."),
         scales="none",

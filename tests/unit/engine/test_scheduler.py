@@ -215,6 +215,24 @@ def test_admission_is_first_come_first_served() -> None:
     assert engine.answers["big"] == expected_answer(prompt_of(200, salt=1), 2)
 
 
+def test_waiting_for_room_evicts_nothing() -> None:
+    """A request that does not fit yet must not empty the cache while it waits, turn after turn."""
+    engine = EngineHarness(blocks=16)
+    engine.ask("cached", prompt_of(96, salt=9), tokens=1)
+    engine.run()
+    engine.ask("running", prompt_of(100), tokens=20)
+    engine.turn()
+    engine.ask("big", prompt_of(200, salt=1), tokens=2)
+    engine.turn()
+    engine.turn()
+    assert engine.live["big"].phase is Phase.WAITING
+    assert (
+        len(engine.device.state.prefix(engine.ask("probe", prompt_of(96, salt=9)).keys_to(6))) == 6
+    )
+    engine.run()
+    assert engine.answers["big"] == expected_answer(prompt_of(200, salt=1), 2)
+
+
 def test_a_multi_turn_chat_finds_its_own_answer() -> None:
     """Blocks that hold generated tokens are cached, too."""
     engine = EngineHarness()
