@@ -17,6 +17,7 @@ from pagoda.engine.api import Engine, FinishReason, Request, Update, Usage
 from pagoda.lab.bench.engine import child, restore, run
 from pagoda.lab.bench.engine.asking import ask_all
 from pagoda.lab.bench.engine.chunks import chunks
+from pagoda.lab.bench.engine.memory import grown
 from pagoda.lab.bench.engine.setup import Setup, prompts
 from pagoda.lab.bench.figures import Figure, Part
 from pagoda.lab.bench.window import Decoded, agreement, decode_rate
@@ -174,6 +175,14 @@ def test_report_holds_the_chosen_parts(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(run.measure_engine(setup(tmp_path), [], lambda _: None)["parts"]) == ["one", "two"]
     with pytest.raises(SettingsError, match="three"):
         run.measure_engine(setup(tmp_path), ["three"], lambda _: None)
+
+
+def test_growth_counts_from_the_first_quarter() -> None:
+    """What is added after a quarter of the requests is growth, also in one step; what came
+    before is the filling of the tiers."""
+    marks = [256, 512, 736, 992, 1248, 1472, 1728, 1984]
+    assert grown(marks, [50, 100, 160, 160, 160, 160, 160, 160]) == (512, 60)
+    assert grown(marks, [50, 100, 100, 100, 100, 100, 100, 100]) == (512, 0)
 
 
 def test_child_that_fails_says_why(tmp_path: Path) -> None:
