@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pagoda.core.events import Observer, ignore
 
@@ -19,11 +19,18 @@ def _no_one() -> None:
     """Nobody waits to be woken."""
 
 
-class Lane(StrEnum):
-    """Loads and stores queue apart, so that neither starves the other."""
+class Kind(StrEnum):
+    """What an order does. Loads and stores queue apart, so that neither starves the other."""
 
     LOAD = "load"
     STORE = "store"
+
+
+class Lane(NamedTuple):
+    """A queue with threads of its own: a stuck drive does not hold up memory."""
+
+    tier: str
+    kind: Kind
 
 
 class Executor(Protocol):
@@ -56,18 +63,22 @@ class Runtime:
 
 
 class ThreadExecutor:
-    """A fixed number of threads a lane. They are daemons: a stuck drive cannot hold the exit."""
+    """A fixed number of threads a lane, started with its first job.
+
+    They are daemons: a stuck drive cannot hold the exit.
+    """
 
     def __init__(self, *, load_threads: int, store_threads: int) -> None:
         self._ended = threading.Event()
-        self._queues: dict[Lane, SimpleQueue[Job | None]] = {lane: SimpleQueue() for lane in Lane}
-        self._counts = {Lane.LOAD: load_threads, Lane.STORE: store_threads}
-        for lane, count in self._counts.items():
-            for number in range(count):
-                name = f"pagoda-{lane}-{number}"
-                threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
+        self._counts = {Kind.LOAD: load_threads, Kind.STORE: store_threads}
+        self._queues: dict[Lane, SimpleQueue[Job | None]] = {}
 
     def submit(self, lane: Lane, job: Job) -> None:
+        if lane not in self._queues:
+            self._queues[lane] = SimpleQueue()
+            for number in range(self._counts[lane.kind]):
+                name = f"pagoda-{lane.tier}-{lane.kind}-{number}"
+                threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
         self._queues[lane].put(job)
 
     def wait(self, timeout_s: float) -> None:
@@ -75,9 +86,9 @@ class ThreadExecutor:
         self._ended.clear()
 
     def close(self) -> None:
-        for lane, count in self._counts.items():
-            for _ in range(count):
-                self._queues[lane].put(None)
+        for lane, queue in self._queues.items():
+            for _ in range(self._counts[lane.kind]):
+                queue.put(None)
 
     def _work(self, lane: Lane) -> None:
         while (job := self._queues[lane].get()) is not None:

@@ -11,7 +11,7 @@ from pagoda.core.events import Reason, Refused, Restored
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
 from pagoda.core.state import TierState
-from pagoda.store.executor import Lane, Runtime
+from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
 from pagoda.store.restore import Restore
@@ -116,7 +116,9 @@ class Reader:
         keys = [load.restore.keys[position] for position in load.positions]
         orders = level.orders(load.fetch.slots, keys)
         self._loads.append(load)
-        self._orders.send(Lane.LOAD, lambda: self._read(load, level, orders), self._landed)
+        self._orders.send(
+            Lane(level.name, Kind.LOAD), lambda: self._read(load, level, orders), self._landed
+        )
 
     def _read(self, load: Load, level: Level, orders: list[Order]) -> Load:
         """In an I/O thread."""

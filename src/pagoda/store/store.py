@@ -15,7 +15,7 @@ from pagoda.core.errors import TierError
 from pagoda.core.events import Degraded, Reason, Rebuilt
 from pagoda.core.identity import Key
 from pagoda.core.policy import REGISTRY
-from pagoda.store.executor import Lane, Runtime
+from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
 from pagoda.store.reader import Reader
@@ -190,7 +190,7 @@ class Store:
             if error is not None:
                 level.write_failed(error, reason_of(error), self._clock())
 
-        self._orders.send(Lane.STORE, job, erased)
+        self._orders.send(Lane(level.name, Kind.STORE), job, erased)
 
 
 __all__ = ["Block", "Restore", "Store", "StoreConfig"]

@@ -18,7 +18,7 @@ from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.outcome import Hit
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
-from pagoda.store.executor import Lane, Runtime
+from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
 from pagoda.tiers.sealed import Order, reason_of
@@ -185,7 +185,11 @@ class Writer:
         write = Write(index, items, slots, self._staging[index], self._epoch)
         orders = self._source_orders(index, items)
         self._flying[index] += 1
-        self._orders.send(Lane.STORE, lambda: self._carry_out(write, seals, orders), self._landed)
+        self._orders.send(
+            Lane(level.name, Kind.STORE),
+            lambda: self._carry_out(write, seals, orders),
+            self._landed,
+        )
 
     def _due_s(self) -> float:
         return self._clock() + self._limits.wait_s

@@ -1,8 +1,10 @@
 """The slab file: superblock, header table, payloads (docs/design/format.md, final).
 
 0          superblock, one page
-4096       header table: slots × 256 bytes, padded to a page
-payload    slots × slot_bytes, from the next multiple of 4 MiB
+4096       header table: slots × 256 bytes
+           …
+-4096      the superblock's copy, in the page before the payloads
+payload    slots × slot_bytes, from a multiple of 4 MiB
 """
 
 from __future__ import annotations
@@ -10,72 +12,21 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from pagoda.core.errors import CapacityError, FormatError
-from pagoda.seal.digest import digest
 from pagoda.seal.header import EMPTY, HEADER_BYTES
+from pagoda.tiers.drive import superblock
 from pagoda.tiers.drive.oserrors import typed_errors
+from pagoda.tiers.drive.superblock import PAGE_BYTES, STRIPE_BYTES, VERSION, Flaw, Layout
 
 TIER = "drive"
 SLAB_NAME = "slab.pagoda"
-MAGIC = b"PGDASLAB"
-VERSION = 1
-PAGE_BYTES = 4096
-STRIPE_BYTES = 4 << 20
-
-_SUPER = struct.Struct("<8sIIQQQQ16sQ")
-_SUPER_BODY_BYTES = PAGE_BYTES - 16
 _SCAN_SLOTS = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where things lie in a slab of `slots` slots of `slot_bytes` (a multiple of 4 KiB)."""
-
-    slots: int
-    slot_bytes: int
-    slab_id: bytes
-
-    @property
-    def table_offset(self) -> int:
-        return PAGE_BYTES
-
-    @property
-    def payload_offset(self) -> int:
-        return _round_up(PAGE_BYTES + self.slots * HEADER_BYTES, STRIPE_BYTES)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.payload_offset + self.slots * self.slot_bytes
-
-    def header_at(self, slot: int) -> int:
-        """File offset of a slot's header."""
-        return self.table_offset + slot * HEADER_BYTES
-
-    def payload_at(self, slot: int) -> int:
-        """File offset of a slot's payload."""
-        return self.payload_offset + slot * self.slot_bytes
-
-    def superblock(self, *, created_ms: int) -> bytes:
-        """The slab's first page."""
-        fields = _SUPER.pack(
-            MAGIC,
-            VERSION,
-            HEADER_BYTES,
-            self.slots,
-            self.slot_bytes,
-            self.table_offset,
-            self.payload_offset,
-            self.slab_id,
-            created_ms,
-        )
-        body = fields.ljust(_SUPER_BODY_BYTES, b"\0")
-        return body + digest(body)
+_COPY_STRIPES = 1024  # how far to look for a superblock's copy: tables of up to 4 GiB
 
 
 def slots_for(capacity_bytes: int, slot_bytes: int) -> int:
@@ -104,7 +55,9 @@ def create(directory: Path, *, slots: int, slot_bytes: int, free_floor_bytes: in
         fd = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _preallocate(fd, layout.size_bytes)
-            os.pwrite(fd, layout.superblock(created_ms=time.time_ns() // 1_000_000), 0)
+            page = superblock.pack(layout, created_ms=time.time_ns() // 1_000_000)
+            os.pwrite(fd, page, 0)
+            os.pwrite(fd, page, layout.copy_offset)
             os.fsync(fd)
             unnamed.rename(path)
             _sync_directory(directory)
@@ -117,27 +70,13 @@ def create(directory: Path, *, slots: int, slot_bytes: int, free_floor_bytes: in
 
 
 def read_layout(path: Path) -> Layout:
-    """Check a slab's superblock; raises FormatError for a foreign, newer or damaged file."""
+    """What a slab's superblock says; raises FormatError for a foreign, newer or damaged file."""
     with typed_errors(TIER, str(path)):
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise _format_error(path, "is not a file", "choose another directory")
         with path.open("rb") as file:
-            page = file.read(PAGE_BYTES)
+            layout = _read_superblock(file, path)
             size_bytes = os.fstat(file.fileno()).st_size
-    if len(page) < PAGE_BYTES or page[:8] != MAGIC:
-        raise _format_error(path, "is not a Pagoda slab", "choose another directory")
-    fields = _SUPER.unpack_from(page)
-    if fields[1] != VERSION:
-        raise _format_error(
-            path,
-            f"has format version {fields[1]}; this Pagoda reads {VERSION}",
-            "use the Pagoda that wrote it, or another directory",
-        )
-    layout = Layout(slots=fields[3], slot_bytes=fields[4], slab_id=fields[7])
-    body = page[:_SUPER_BODY_BYTES]
-    sound = digest(body) == page[_SUPER_BODY_BYTES:] and fields[2] == HEADER_BYTES
-    if not sound or (fields[5], fields[6]) != (layout.table_offset, layout.payload_offset):
-        raise _format_error(path, "has a damaged superblock", "delete it; its blocks are lost")
     if size_bytes < layout.size_bytes:
         raise _format_error(
             path,
@@ -145,6 +84,49 @@ def read_layout(path: Path) -> Layout:
             "delete it; its blocks are lost",
         )
     return layout
+
+
+def mend(fd: int, layout: Layout) -> None:
+    """Write the superblock and its copy anew from each other, if one of them is damaged."""
+    places = (0, layout.copy_offset)
+    pages = [os.pread(fd, PAGE_BYTES, place) for place in places]
+    sound = next(page for page in pages if superblock.unpack(page) == layout)
+    for place, page in zip(places, pages, strict=True):
+        if page != sound:
+            os.pwrite(fd, sound, place)
+
+
+def _read_superblock(file: BinaryIO, path: Path) -> Layout:
+    page = file.read(PAGE_BYTES)
+    found = superblock.unpack(page)
+    if found is Flaw.VERSION:
+        raise _format_error(
+            path,
+            f"has format version {superblock.version_of(page)}; this Pagoda reads {VERSION}",
+            "use the Pagoda that wrote it, or another directory",
+        )
+    if isinstance(found, Flaw):
+        copy = _find_copy(file)
+        if copy is None and found is Flaw.FOREIGN:
+            raise _format_error(path, "is not a Pagoda slab", "choose another directory")
+        if copy is None:
+            raise _format_error(path, "has a damaged superblock", "delete it; its blocks are lost")
+        return copy
+    return found
+
+
+def _find_copy(file: BinaryIO) -> Layout | None:
+    """The copy of a damaged superblock: in the last page of a stripe, where it says it is."""
+    for stripe in range(1, _COPY_STRIPES + 1):
+        place = stripe * STRIPE_BYTES - PAGE_BYTES
+        file.seek(place)
+        page = file.read(PAGE_BYTES)
+        if len(page) < PAGE_BYTES:
+            return None
+        found = superblock.unpack(page)
+        if isinstance(found, Layout) and found.copy_offset == place:
+            return found
+    return None
 
 
 def headers(fd: int, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
@@ -192,7 +174,3 @@ def _sync_directory(directory: Path) -> None:
 
 def _format_error(path: Path, what: str, remedy: str) -> FormatError:
     return FormatError(f"{path} {what}", tier=TIER, path=str(path), remedy=remedy)
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit

@@ -20,6 +20,7 @@ from pagoda.seal.header import EMPTY
 from pagoda.tiers.drive import slab
 from pagoda.tiers.drive.lock import DirectoryLock
 from pagoda.tiers.drive.oserrors import typed_errors
+from pagoda.tiers.drive.superblock import PAGE_BYTES, Layout
 from pagoda.tiers.port import Geometry
 
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
@@ -52,12 +53,13 @@ class DriveTier:
             self._layout = _open_layout(config, self.path)
             with typed_errors(self.name, str(self.path)):
                 self._table_fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                slab.mend(self._table_fd, self._layout)
                 self._payload_fd, self.direct = _open_payload(self.path, config.direct)
         except BaseException:
             self.close()
             raise
         self.identity = self._layout.slab_id
-        alignment = slab.PAGE_BYTES if self.direct else 1
+        alignment = PAGE_BYTES if self.direct else 1
         self.geometry = Geometry(
             slots=self._layout.slots,
             slot_bytes=self._layout.slot_bytes,
@@ -162,7 +164,7 @@ class DriveTier:
         return memoryview(aligned_buffer(padded))[:padded]
 
 
-def _open_layout(config: DriveConfig, path: Path) -> slab.Layout:
+def _open_layout(config: DriveConfig, path: Path) -> Layout:
     """The slab's layout: of the file that is there, or of a new one."""
     slots = slab.slots_for(config.capacity_bytes, config.slot_bytes)
     if slots == 0:
@@ -213,7 +215,7 @@ def _open_payload(path: Path, direct: str) -> tuple[int, bool]:
 def _direct_reads(fd: int) -> bool:
     """Some file systems accept the flag and then refuse the read."""
     try:
-        return os.preadv(fd, [aligned_buffer(slab.PAGE_BYTES)], 0) == slab.PAGE_BYTES
+        return os.preadv(fd, [aligned_buffer(PAGE_BYTES)], 0) == PAGE_BYTES
     except OSError:
         return False
 
