@@ -14,12 +14,26 @@ import torch
 from torch.nn import functional
 
 MIN_ROWS: Final = 2  # one row takes a matrix-vector kernel, which sums in another order
+_FINE_ROWS, _COARSE_ROWS = 16, 32  # steps of the number of rows, up to 64 rows and above
 _PACK_ROWS: Final = 512  # the batch that the packed layout is chosen for
 # oneDNN adds the products of a row one after another. In fp32 that costs digits: such sums
 # are cut into parts of this length, which are added to each other.
 _FP32_PART: Final = 192
 
 Operation = Callable[..., torch.Tensor]
+
+
+def padded_rows(rows: int) -> int:
+    """How many rows to compute instead of `rows`: 2, 4, 8, then multiples of 16, then of 32.
+
+    oneDNN builds and keeps a program for every number of rows it meets. Batches come in all
+    sizes, so without steps it would build for ever, and keep tens of megabytes of them.
+    """
+    for small in (MIN_ROWS, 4, 8):
+        if rows <= small:
+            return small
+    step = _FINE_ROWS if rows <= 4 * _FINE_ROWS else _COARSE_ROWS
+    return -(-rows // step) * step
 
 
 class Linear:

@@ -6,15 +6,15 @@ import torch
 
 from pagoda.engine.batch import Batch
 from pagoda.engine.kernels import Kernels
-from pagoda.engine.linear import MIN_ROWS
+from pagoda.engine.linear import padded_rows
 from pagoda.engine.weights import LoadedModel
 
 
 def forward(model: LoadedModel, kernels: Kernels, batch: Batch) -> torch.Tensor:
     """Compute a batch and store its KV; logits float32 [len(batch.logit_rows), vocab].
 
-    A row's numbers depend on its own sequence alone: a batch of one row is padded, since a
-    lone row would take another kernel.
+    A row's numbers depend on its own sequence alone. The batch is padded to a round number of
+    rows (see `padded_rows`); what the padding computes is thrown away.
     """
     weights = model.weights
     residual = torch.nn.functional.embedding(_padded(batch.token_ids), weights.embedding)
@@ -33,4 +33,5 @@ def forward(model: LoadedModel, kernels: Kernels, batch: Batch) -> torch.Tensor:
 
 
 def _padded(indices: torch.Tensor) -> torch.Tensor:
-    return indices if len(indices) >= MIN_ROWS else indices.repeat(MIN_ROWS)
+    missing = padded_rows(len(indices)) - len(indices)
+    return torch.cat([indices, indices[-1:].expand(missing)]) if missing else indices

@@ -17,6 +17,7 @@ from pagoda.engine.layout import BlockLayout
 from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
+from pagoda.machine.heap import trim_heap
 from pagoda.settings.tree import Settings
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.fingerprint import weights_fingerprint
@@ -67,6 +68,7 @@ def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngin
         wake=wake,
         observer=observer,
     )
+    trim_heap()
     return llm.LlmEngine(parts)
 
 

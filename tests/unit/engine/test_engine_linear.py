@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pagoda.engine.linear import MIN_ROWS, Linear, can_pack
+from pagoda.engine.linear import MIN_ROWS, Linear, can_pack, padded_rows
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 
@@ -47,3 +47,12 @@ def test_fp32_sums_are_as_good_as_the_plain_product():
     plain = (torch.nn.functional.linear(rows, weight) - exact).pow(2).mean().sqrt()
     packed = (Linear(weight)(rows) - exact).pow(2).mean().sqrt()
     assert packed < 1.3 * plain
+
+
+def test_row_counts_come_in_few_steps() -> None:
+    """Padding never drops a row, wastes little, and leaves few shapes to build programs for."""
+    padded = {rows: padded_rows(rows) for rows in range(1, 1025)}
+    assert all(padded[rows] >= max(rows, MIN_ROWS) for rows in padded)
+    assert all(padded[rows] <= 2 * rows for rows in padded if rows > 1)
+    assert all(padded[rows] - rows < 32 for rows in padded)
+    assert len(set(padded.values())) < 40
