@@ -15,7 +15,6 @@ token (bf16: two) of 16 dimensions: products need no sums across a vector regist
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +22,7 @@ import torch
 
 from pagoda.core.errors import CapacityError
 from pagoda.engine.config import ModelConfig
+from pagoda.machine.buffers import aligned_buffer, populate
 
 BLOCK_TOKENS: Final = 16
 PAGE_BYTES: Final = 4096
@@ -73,9 +73,7 @@ class BlockPool:
         self.num_blocks = num_blocks
         size_bytes = num_blocks * layout.block_bytes
         try:
-            # Private: shared anonymous memory gets no huge pages, and the kernels then spend
-            # most of their time on address translation.
-            self._map = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._map = aligned_buffer(size_bytes)
         except (OSError, OverflowError, ValueError) as error:
             raise CapacityError(
                 f"cannot map {size_bytes} bytes for {num_blocks} blocks: {error}",
@@ -84,8 +82,7 @@ class BlockPool:
                 limit_bytes=0,
                 remedy="ask for fewer blocks",
             ) from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+        populate(self._map)
         self._bytes = memoryview(self._map)
         self.elements = torch.frombuffer(self._map, dtype=layout.dtype)
 

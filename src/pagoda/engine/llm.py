@@ -27,6 +27,7 @@ from pagoda.engine.batch import Segment
 from pagoda.engine.codec import TokenizerCodec
 from pagoda.engine.detokenize import Detokenizer
 from pagoda.engine.device import DeviceBlocks
+from pagoda.engine.home import HomeThread
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling import Draw, sample
 from pagoda.engine.scheduler import Limits, Scheduler
@@ -55,10 +56,14 @@ class Parts:
 
 
 class LlmEngine(Engine):
-    """A running engine over `parts`, which it owns from now on; see `engine.api.Engine`."""
+    """A running engine over `parts`, which it owns from now on; see `engine.api.Engine`.
 
-    def __init__(self, parts: Parts) -> None:
+    It runs in `home`, the thread that the parts were made in.
+    """
+
+    def __init__(self, parts: Parts, home: HomeThread) -> None:
         self._parts = parts
+        self._home = home
         device = DeviceBlocks(
             parts.runner.num_blocks, view=parts.runner.block_view, policy=parts.policy
         )
@@ -75,8 +80,7 @@ class LlmEngine(Engine):
         self._gate = threading.Lock()  # taken for `_open` and appending to `_commands` only
         self._open = True
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
-        self._thread.start()
+        self._ended = home.run(self._run)
 
     # The port: called from any thread.
 
@@ -113,14 +117,15 @@ class LlmEngine(Engine):
         return self._stats
 
     def healthy(self) -> bool:
-        return self._open and not self._closing and self._thread.is_alive()
+        return self._open and not self._closing and not self._ended.done()
 
     def close(self, *, flush_s: float = 10.0) -> None:
         if self._closing:
             return
         self._closing = True
         self._parts.wake.set()
-        self._thread.join()
+        self._ended.result()
+        self._home.close()
         if self._parts.store.close(flush_s=flush_s):  # else a stuck read may still write there
             self._parts.runner.close()
 

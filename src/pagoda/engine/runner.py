@@ -16,6 +16,8 @@ from pagoda.engine.weights import LoadedModel
 
 __all__ = ["Runner", "Segment"]
 
+_WARM_UP_TOKENS = (1, 16, 32, 512)  # decoding, the tail behind a restored prefix, a chunk
+
 
 class Runner:
     """Computes segments over paged KV. One thread at a time may call it.
@@ -89,6 +91,17 @@ class Runner:
         )
         with torch.inference_mode():
             return decoder.forward(self._model, self._kernels, batch)
+
+    def warm_up(self) -> None:
+        """Compute a few batches of common sizes, so that no request pays for first use.
+
+        Overwrites blocks: call it before any block is in use.
+        """
+        limit = min(self.num_blocks * BLOCK_TOKENS, self._model.config.max_position)
+        for tokens in _WARM_UP_TOKENS:
+            count = min(tokens, limit)
+            blocks = range(-(-count // BLOCK_TOKENS))
+            self.forward([Segment([0] * count, 0, blocks, want_logits=True)])
 
     def block_view(self, block: int) -> memoryview:
         """Writable bytes of one block: all layers, contiguous, aligned to 4 KiB."""

@@ -6,18 +6,27 @@ import mmap
 
 import numpy as np
 
-HUGE_PAGE_BYTES = 2 << 20
-
 
 def aligned_buffer(size_bytes: int) -> mmap.mmap:
-    """Zeroed anonymous memory of at least `size_bytes`, page-aligned, in huge pages if allowed."""
-    buffer = mmap.mmap(-1, max(size_bytes, mmap.PAGESIZE))
+    """Zeroed anonymous memory of at least `size_bytes`, page-aligned, in huge pages if allowed.
+
+    Private: shared anonymous memory gets no huge pages, and copying and computing on it then
+    spends its time on address translation. Raises OSError, OverflowError or ValueError when
+    the system cannot map that much.
+    """
+    size_bytes = max(size_bytes, mmap.PAGESIZE)
+    buffer = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             buffer.madvise(mmap.MADV_HUGEPAGE)
         except OSError:  # a kernel built without transparent huge pages
             return buffer
     return buffer
+
+
+def populate(buffer: mmap.mmap) -> None:
+    """Have the system give all pages now, not at the first request that touches them."""
+    np.frombuffer(buffer, dtype=np.uint8)[:: mmap.PAGESIZE] = 0
 
 
 def address(view: memoryview) -> int:

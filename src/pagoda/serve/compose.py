@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from pagoda.core.events import Observer, ignore
 from pagoda.core.identity import Namespace
 from pagoda.engine import llm
 from pagoda.engine.codec import load_codec
+from pagoda.engine.home import HomeThread
 from pagoda.engine.layout import BlockLayout
 from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
@@ -25,7 +27,8 @@ from pagoda.store.open import StorePlan, open_store
 from pagoda.store.store import StoreConfig
 from pagoda.tiers.drive import DriveConfig
 
-_STORE_THREADS = 2
+_log = logging.getLogger("pagoda.serve")
+_STORE_THREADS = 1  # each tier writes one run at a time
 _QUEUE_BYTES = 256 << 20
 
 
@@ -41,6 +44,16 @@ def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngin
             source="settings",
             remedy="give --model DIR, a local Hugging Face model directory",
         )
+    home = HomeThread("pagoda-engine")
+    try:
+        return llm.LlmEngine(home.run(lambda: _assemble(settings, observer)).result(), home)
+    except BaseException:
+        home.close()
+        raise
+
+
+def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
+    """In the engine's thread."""
     directory = Path(settings.model.path).expanduser()
     with ThreadPoolExecutor() as pool:  # importing a tokenizer library takes as long as weights do
         codec = pool.submit(load_codec, directory)
@@ -69,7 +82,7 @@ def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngin
         observer=observer,
     )
     trim_heap()
-    return llm.LlmEngine(parts)
+    return parts
 
 
 def _runner(settings: Settings, model: LoadedModel) -> Runner:
@@ -85,7 +98,23 @@ def _runner(settings: Settings, model: LoadedModel) -> Runner:
             remedy="raise engine.kv_memory",
         )
     native = {"auto": None, "on": True, "off": False}[settings.engine.native]
-    return Runner(model, num_blocks=blocks, native=native, threads=settings.engine.threads or None)
+    runner = Runner(
+        model, num_blocks=blocks, native=native, threads=settings.engine.threads or None
+    )
+    runner.warm_up()
+    _log.info(
+        "%d blocks of %d tokens, %s, kernels: %s",
+        blocks,
+        runner.block_tokens,
+        str(model.dtype).removeprefix("torch."),
+        runner.kernel_id,
+    )
+    if native is None and runner.kernel_id == "torch":
+        _log.warning(
+            "the C kernels were not built, so attention runs on torch, slower: "
+            "install a C compiler and install pagoda-kv again"
+        )
+    return runner
 
 
 def _store_plan(settings: Settings, runner: Runner) -> StorePlan:

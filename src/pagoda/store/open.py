@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from pagoda.core.errors import CapacityError
@@ -11,6 +12,8 @@ from pagoda.tiers.drive import DriveConfig, DriveTier
 from pagoda.tiers.host import HostTier
 from pagoda.tiers.port import Tier
 from pagoda.tiers.sealed import SealedTier
+
+_log = logging.getLogger("pagoda.store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,16 @@ def open_store(plan: StorePlan, runtime: Runtime) -> Store:
             )
         tiers.append(HostTier(slots=slots, slot_bytes=plan.block_bytes))
     if plan.drive is not None:
-        tiers.append(DriveTier(plan.drive))
+        tiers.append(_open_drive(plan.drive))
     store = Store([SealedTier(tier) for tier in tiers], runtime=runtime, config=plan.config)
     store.rebuild()
     return store
+
+
+def _open_drive(config: DriveConfig) -> DriveTier:
+    drive = DriveTier(config)
+    how = "past the page cache" if drive.direct else "through the page cache"
+    _log.info("drive %s: %d slots, I/O %s", drive.path, drive.geometry.slots, how)
+    if not drive.direct and config.direct == "auto":
+        _log.warning("%s has no O_DIRECT here: reads and writes are buffered", drive.path)
+    return drive
