@@ -310,8 +310,11 @@ def test_a_file_called_lock_that_is_not_ours_is_kept(config: DriveConfig, *, lin
 def test_a_lock_that_a_power_cut_left_as_zeros_is_taken_over(config: DriveConfig) -> None:
     """The signature's bytes may not have reached the disk when its length had."""
     make(config)
-    (config.directory / "lock").write_bytes(bytes(50))
-    DriveTier(config).close()
+    lock = config.directory / "lock"
+    lock.write_bytes(bytes(50))
+    tier = DriveTier(config)
+    assert json.loads(lock.read_text())["pid"] == os.getpid()
+    tier.close()
 
 
 @pytest.mark.parametrize("name", [slab.SLAB_NAME, "lock"])

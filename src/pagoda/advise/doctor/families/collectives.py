@@ -1,4 +1,7 @@
-"""NCCL and Gloo: set-up, shared memory, time-outs, silence, and which rank is to blame."""
+"""NCCL and Gloo: set-up, shared memory, time-outs, silence, and which rank is to blame.
+
+Longer than most files here: it is one list of causes, which are judged against each other.
+"""
 
 # ruff: noqa: S108 - /dev/shm is named in texts here, never opened
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""vLLM and SGLang themselves: memory for the KV cache, pressure, ports, settings, hangs."""
+"""vLLM and SGLang themselves: memory for the KV cache, pressure, ports, settings, hangs.
+
+Longer than most files here: it is one list of causes, which are judged against each other.
+"""
 
 from __future__ import annotations
 
