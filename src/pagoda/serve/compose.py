@@ -60,6 +60,7 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
         weights = pool.submit(weights_fingerprint, directory)
         model = load_model(directory, dtype=settings.model.dtype)
         runner = _runner(settings, model)
+    namespace = _namespace(model, runner, weights.result())
     wake = threading.Event()
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
@@ -67,7 +68,7 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
         runner=runner,
         codec=codec.result(),
         store=open_store(_store_plan(settings, runner), runtime),
-        namespace=_namespace(model, runner, weights.result()),
+        namespace=namespace,
         card=llm.card_of(
             name=settings.model.served_name,
             runner=runner,

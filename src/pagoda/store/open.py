@@ -44,7 +44,12 @@ def open_store(plan: StorePlan, runtime: Runtime) -> Store:
     if plan.drive is not None:
         tiers.append(_open_drive(plan.drive))
     store = Store([SealedTier(tier) for tier in tiers], runtime=runtime, config=plan.config)
-    store.rebuild()
+    try:
+        store.rebuild()
+    except BaseException:
+        for tier in tiers:  # a failed start leaves no directory locked
+            tier.close()
+        raise
     return store
 
 
