@@ -3,7 +3,8 @@
     pip install atheris
     python benchmarks/fuzz/fuzz_advise.py topology CORPUS -max_total_time=3600 -timeout=10
 
-The first argument is topology, doctor or container; what follows goes to libFuzzer. A crash is
+The first argument is topology, doctor or container; what follows goes to libFuzzer. The fuzzer's
+own book-keeping grows with time: give the doctor `-rss_limit_mb=0` for long runs. A crash is
 an exception, a hang an input that takes longer than `-timeout`; either ends the run and leaves
 the input behind as `crash-*` or `timeout-*`.
 """
