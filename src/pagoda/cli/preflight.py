@@ -21,7 +21,7 @@ from pagoda.advise.preflight.engines import environment_file
 from pagoda.advise.preflight.need import DEFAULT_PORT, Need
 from pagoda.advise.preflight.run import host_checks, spills_of
 from pagoda.core.errors import SettingsError
-from pagoda.machine.collect import captured_files, write_tar
+from pagoda.machine.collect import captured_files, unpack_tar, write_tar
 from pagoda.machine.tree import HostTree
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "unknown": "dim"}
@@ -89,8 +89,7 @@ def _tree(root: Path | None) -> Iterator[HostTree]:
         return
     with tempfile.TemporaryDirectory(prefix="pagoda-root-") as directory:
         try:
-            with tarfile.open(root) as tar:
-                tar.extractall(directory, filter="data")
+            unpack_tar(root, Path(directory))
         except (OSError, tarfile.TarError) as error:
             raise SettingsError(
                 f"{root} is neither a directory nor a tar that can be read: {error}",

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 Result = TypeVar("Result")
+_JOIN_S = 10.0
 
 
 class HomeThread:
@@ -38,8 +39,10 @@ class HomeThread:
         return future
 
     def close(self) -> None:
-        """End the thread once what was queued has run; returns at once."""
+        """End the thread once what was queued has run, and wait for its end: a process that
+        exits while libraries still tidy up after the thread is aborted by them."""
         self._queue.put(None)
+        self._thread.join(timeout=_JOIN_S)
 
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:

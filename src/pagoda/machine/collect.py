@@ -14,7 +14,7 @@ import socket
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pagoda.machine.cpus import services
 from pagoda.machine.mounts import SHM_POINT, Mount, mounts, shm_size_bytes
@@ -226,3 +226,17 @@ def _settings(tree: HostTree) -> list[tuple[str, str]]:
 def _spill(spill: SpillFacts, k: int) -> str:
     """Facts of a spill directory without its name."""
     return replace(spill, path=f"spill-{k}", real_path=f"spill-{k}").as_json()
+
+
+def unpack_tar(source: Path, directory: Path) -> None:
+    """Unpack the regular files of a capture; links, devices and whatever would lie outside
+    `directory` are left out. Raises OSError and tarfile.TarError."""
+    with tarfile.open(source) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name)
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is None or name.is_absolute() or ".." in name.parts:
+                continue
+            target = directory.joinpath(*name.parts)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content.read())

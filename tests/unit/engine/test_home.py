@@ -16,6 +16,7 @@ def test_everything_runs_in_one_thread() -> None:
     assert len(threads) == 1
     assert threads != {threading.get_ident()}
     home.close()
+    assert "home" not in {thread.name for thread in threading.enumerate()}, "it has ended"
 
 
 def test_an_exception_reaches_whoever_waits_and_ends_nothing() -> None:

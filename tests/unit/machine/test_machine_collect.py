@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import io
 import os
 import socket
 import tarfile
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pagoda.machine.collect import captured_files, scrub, write_tar
+from pagoda.machine.collect import captured_files, scrub, unpack_tar, write_tar
 from pagoda.machine.spill import SpillFacts
 from pagoda.machine.tree import HostTree
 
@@ -105,3 +106,23 @@ def test_a_tar_is_anonymous_and_reproducible(tmp_path: Path) -> None:
         members = tar.getmembers()
     assert [member.name for member in members] == ["a", "b"]
     assert {(m.uid, m.gid, m.uname, m.gname, m.mtime) for m in members} == {(0, 0, "", "", 0)}
+
+
+def test_unpacking_stays_inside_its_directory(tmp_path: Path) -> None:
+    """A tar from elsewhere may hold paths that climb out, links and devices: none is followed."""
+    source = tmp_path / "hostile.tar"
+    with tarfile.open(source, "w") as tar:
+        for name in ("../outside", "/outside", "a/../../outside", "proc/meminfo"):
+            member = tarfile.TarInfo(name)
+            member.size = 2
+            tar.addfile(member, io.BytesIO(b"ok"))
+        for name, kind in (("link", tarfile.SYMTYPE), ("pipe", tarfile.FIFOTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "../outside"
+            tar.addfile(member)
+    inside = tmp_path / "inside"
+    unpack_tar(source, inside)
+    assert [p.relative_to(inside).as_posix() for p in inside.rglob("*") if not p.is_dir()] == [
+        "proc/meminfo"
+    ]
+    assert not (tmp_path / "outside").exists()

@@ -9,6 +9,8 @@ import pytest
 
 from pagoda.machine.heap import trim_heap
 
+_PIECE_BYTES = 64 << 10
+
 
 def test_freed_memory_goes_back_to_the_system() -> None:
     """Many small freed pieces below a live one stay resident until the heap is trimmed."""
@@ -16,16 +18,17 @@ def test_freed_memory_goes_back_to_the_system() -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_trim") or not status.exists():
         pytest.skip("glibc and /proc: not on this system")
     libc = ctypes.CDLL(None)
-    libc.malloc.restype = libc.calloc.restype = ctypes.c_void_p
+    libc.malloc.restype = ctypes.c_void_p
     libc.free.argtypes = [ctypes.c_void_p]
-    pieces = [libc.calloc(1, 64 << 10) for _ in range(512)]  # 32 MiB, below the mmap threshold
-    live = libc.malloc(64)
+    pieces = [libc.malloc(_PIECE_BYTES) for _ in range(512)]  # 32 MiB, below the mmap threshold
     for piece in pieces:
+        ctypes.memset(piece, 1, _PIECE_BYTES)
+    for piece in pieces[:-1]:  # the last one stays above them, or freeing would trim by itself
         libc.free(piece)
     before = _resident_kib(status)
     assert trim_heap()
     assert before - _resident_kib(status) > 16 << 10
-    libc.free(live)
+    libc.free(pieces[-1])
 
 
 def _resident_kib(status: Path) -> int:

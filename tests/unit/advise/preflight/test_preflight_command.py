@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from pagoda.cli.main import app
+from pagoda.machine.collect import unpack_tar
 
 KEYS = ["id", "status", "reason", "confirm", "remedy"]
 
@@ -75,8 +75,7 @@ def test_a_tar_can_be_unpacked_and_read(tmp_path: Path) -> None:
     """An unpacked capture is a tree like any other."""
     target = tmp_path / "host.tar"
     run("--collect", str(target))
-    with tarfile.open(target) as tar:
-        tar.extractall(tmp_path / "root", filter="data")
+    unpack_tar(target, tmp_path / "root")
     assert statuses(run("--root", str(tmp_path / "root"), "--json"))["overcommit"] != "unknown"
 
 
