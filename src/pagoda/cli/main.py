@@ -29,6 +29,7 @@ from pagoda.core.errors import (
     SettingsError,
     UnsupportedModel,
 )
+from pagoda.machine.leave import leave
 
 FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141
 MISUSES = (SettingsError, ModelNotFound, UnsupportedModel, RequestError)
@@ -161,4 +162,9 @@ for _entry in COMMANDS:
 
 def run() -> None:
     """The entry point: run the command line, exit with its status."""
-    get_command(app)(prog_name="pagoda")
+    try:
+        get_command(app)(prog_name="pagoda")
+    except SystemExit as exit:
+        if not isinstance(exit.code, int):
+            raise
+        leave(exit.code)

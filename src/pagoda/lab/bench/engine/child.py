@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.core.errors import EngineClosed
+from pagoda.machine.leave import leave
 
 # Task: the module and the function that does it.
 TASKS = {
@@ -64,3 +65,4 @@ def main(task: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    leave(0)
