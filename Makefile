@@ -70,5 +70,5 @@ $(VENV)/.run: $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES)
-	@scripts/setup.sh $(VENV) engine,dev,docs
+	@scripts/setup.sh $(VENV) engine,remote,crypto,codec,plot,dev,docs
 	@touch $@ $(VENV)/.run
