@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pagoda.core.errors import FormatError
 from pagoda.seal.digest import digest
 from pagoda.seal.header import HEADER_BYTES, Seal, unpack
 from pagoda.tiers.drive import slab
+from pagoda.tiers.drive.file import TIER
 from pagoda.tiers.drive.oserrors import typed_errors
 
 Progress = Callable[[int, int], None]  # blocks done, blocks in all
@@ -74,13 +76,13 @@ class DriveInspector:
     """
 
     def __init__(self, directory: Path) -> None:
-        with typed_errors(slab.TIER, str(directory)):
+        with typed_errors(TIER, str(directory)):
             self.path = directory / slab.SLAB_NAME if directory.is_dir() else directory
             found = self.path.is_file()
         if not found:
             raise FormatError(
                 f"{directory} holds no {slab.SLAB_NAME}",
-                tier=slab.TIER,
+                tier=TIER,
                 path=str(directory),
                 remedy="name a drive directory (drive.path of the server's settings)",
             )
@@ -91,7 +93,7 @@ class DriveInspector:
         found: list[Entry] = []
         damaged: list[int] = []
         with self._open() as fd:
-            for slot, header in slab.headers(fd, self.layout, path=self.path):
+            for slot, header in slab.headers(partial(os.pread, fd), self.layout, path=self.path):
                 seal = unpack(header, slot=slot, slab_id=self.layout.slab_id)
                 if isinstance(seal, Seal):
                     found.append(Entry(slot, self.layout.payload_at(slot), seal))
@@ -120,20 +122,20 @@ class DriveInspector:
     def _corrupt(self, entries: list[Entry], progress: Progress) -> Iterator[int]:
         with self._open() as fd:
             for number, entry in enumerate(entries, start=1):
-                with typed_errors(slab.TIER, str(self.path)):
+                with typed_errors(TIER, str(self.path)):
                     payload = os.pread(fd, entry.seal.stored_bytes, entry.offset)
                 if digest(payload) != entry.seal.payload_digest and self._unchanged(fd, entry):
                     yield entry.slot
                 progress(number, len(entries))
 
     def _unchanged(self, fd: int, entry: Entry) -> bool:
-        with typed_errors(slab.TIER, str(self.path)):
+        with typed_errors(TIER, str(self.path)):
             header = os.pread(fd, HEADER_BYTES, self.layout.header_at(entry.slot))
         return unpack(header, slot=entry.slot, slab_id=self.layout.slab_id) == entry.seal
 
     @contextmanager
     def _open(self) -> Iterator[int]:
-        with typed_errors(slab.TIER, str(self.path)):
+        with typed_errors(TIER, str(self.path)):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             yield fd

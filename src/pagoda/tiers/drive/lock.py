@@ -42,9 +42,7 @@ class DirectoryLock:
                 path=str(path),
                 remedy="choose another drive.path, or move that file away",
             )
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not exclusive(self._fd):
             owner = _owner(self._fd)
             os.close(self._fd)
             raise DirectoryLocked(
@@ -53,7 +51,7 @@ class DirectoryLock:
                 path=str(directory),
                 owner=owner,
                 remedy="give each engine its own directory (--drive-path), or stop that one",
-            ) from error
+            )
         self._sign()
 
     def release(self) -> None:
@@ -68,6 +66,15 @@ class DirectoryLock:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, json.dumps(owner).encode(), 0)
+
+
+def exclusive(fd: int) -> bool:
+    """Lock an open file for as long as it stays open; False when somebody else has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _ours(fd: int) -> bool:

@@ -13,60 +13,63 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from pagoda.core.errors import CapacityError, FormatError
 from pagoda.seal.header import EMPTY, HEADER_BYTES
 from pagoda.tiers.drive import superblock
+from pagoda.tiers.drive.file import TIER, Opener, SlabFile
 from pagoda.tiers.drive.oserrors import typed_errors
 from pagoda.tiers.drive.superblock import PAGE_BYTES, STRIPE_BYTES, VERSION, Flaw, Layout
 
-TIER = "drive"
 SLAB_NAME = "slab.pagoda"
 _SCAN_SLOTS = 4096
 _COPY_STRIPES = 1024  # how far to look for a superblock's copy: tables of up to 4 GiB
 
 
-def slots_for(capacity_bytes: int, slot_bytes: int) -> int:
-    """How many slots a slab of at most `capacity_bytes` has; its table counts too."""
-    slots = capacity_bytes // (slot_bytes + HEADER_BYTES)
-    while slots > 0:
-        if Layout(slots=slots, slot_bytes=slot_bytes, slab_id=b"").size_bytes <= capacity_bytes:
-            return slots
-        slots -= 1
-    return 0
+def plan(*, capacity_bytes: int, slot_bytes: int) -> Layout:
+    """A new slab of at most `capacity_bytes`, table and all. Raises CapacityError when not
+    even one slot fits."""
+    slots = max(1, capacity_bytes // (slot_bytes + HEADER_BYTES))
+    layout = Layout(slots=slots, slot_bytes=slot_bytes, slab_id=secrets.token_bytes(16))
+    while layout.size_bytes > capacity_bytes and layout.slots > 1:
+        layout = replace(layout, slots=layout.slots - 1)
+    if layout.size_bytes > capacity_bytes:
+        raise CapacityError(
+            f"drive.capacity of {capacity_bytes} bytes holds no block of {slot_bytes} bytes: "
+            f"with its table, a slab for one takes {layout.size_bytes}",
+            tier=TIER,
+            asked_bytes=layout.size_bytes,
+            limit_bytes=capacity_bytes,
+            remedy=f"raise drive.capacity to {layout.size_bytes} bytes or more",
+        )
+    return layout
 
 
-def create(directory: Path, *, slots: int, slot_bytes: int, free_floor_bytes: int) -> Layout:
+def create(
+    directory: Path, *, layout: Layout, free_floor_bytes: int, opener: Opener = SlabFile
+) -> None:
     """Preallocate a slab under a temporary name, then give it its name.
 
     Raises CapacityError when the file system would be left with less than
     `free_floor_bytes`; nothing is left behind then.
     """
-    assert slot_bytes % PAGE_BYTES == 0, "slots are whole pages"
-    layout = Layout(slots=slots, slot_bytes=slot_bytes, slab_id=secrets.token_bytes(16))
-    path = directory / SLAB_NAME
+    assert layout.slot_bytes % PAGE_BYTES == 0, "slots are whole pages"
     unnamed = directory / f"{SLAB_NAME}.new"
     with typed_errors(TIER, str(unnamed)):
         unnamed.unlink(missing_ok=True)
         _check_space(directory, layout.size_bytes, free_floor_bytes)
-        fd = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            _preallocate(fd, layout.size_bytes)
-            page = superblock.pack(layout, created_ms=time.time_ns() // 1_000_000)
-            os.pwrite(fd, page, 0)
-            os.pwrite(fd, page, layout.copy_offset)
-            os.fsync(fd)
-            unnamed.rename(path)
+            _preallocate(unnamed, layout.size_bytes)
+            _write_superblocks(opener(unnamed, "off"), layout)
+            unnamed.rename(directory / SLAB_NAME)
             _sync_directory(directory)
         except OSError:
             unnamed.unlink(missing_ok=True)
             raise
-        finally:
-            os.close(fd)
-    return layout
 
 
 def read_layout(path: Path) -> Layout:
@@ -86,14 +89,14 @@ def read_layout(path: Path) -> Layout:
     return layout
 
 
-def mend(fd: int, layout: Layout) -> None:
+def mend(file: SlabFile, layout: Layout) -> None:
     """Write the superblock and its copy anew from each other, if one of them is damaged."""
     places = (0, layout.copy_offset)
-    pages = [os.pread(fd, PAGE_BYTES, place) for place in places]
+    pages = [file.read_table(PAGE_BYTES, place) for place in places]
     sound = next(page for page in pages if superblock.unpack(page) == layout)
     for place, page in zip(places, pages, strict=True):
         if page != sound:
-            os.pwrite(fd, sound, place)
+            file.write_table(sound, place)
 
 
 def _read_superblock(file: BinaryIO, path: Path) -> Layout:
@@ -129,18 +132,27 @@ def _find_copy(file: BinaryIO) -> Layout | None:
     return None
 
 
-def headers(fd: int, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
+Read = Callable[[int, int], bytes]  # of how many bytes, from which offset
+
+
+def headers(read: Read, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
     """(slot, header) of every place in the table that is not empty, in one sequential pass."""
-    for first in range(0, layout.slots, _SCAN_SLOTS):
-        count = min(_SCAN_SLOTS, layout.slots - first)
-        with typed_errors(TIER, str(path)):
-            piece = os.pread(fd, count * HEADER_BYTES, layout.header_at(first))
-        if len(piece) < count * HEADER_BYTES:
-            raise _format_error(path, "is cut short", "delete it; its blocks are lost")
-        for index in range(count):
+    for first, piece in table(read, layout, path=path):
+        for index in range(len(piece) // HEADER_BYTES):
             header = piece[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
             if header != EMPTY:
                 yield first + index, header
+
+
+def table(read: Read, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
+    """(first slot, headers behind each other) of the whole table, in pieces of about 1 MiB."""
+    for first in range(0, layout.slots, _SCAN_SLOTS):
+        size_bytes = min(_SCAN_SLOTS, layout.slots - first) * HEADER_BYTES
+        with typed_errors(TIER, str(path)):
+            piece = read(size_bytes, layout.header_at(first))
+        if len(piece) < size_bytes:
+            raise _format_error(path, "is cut short", "delete it; its blocks are lost")
+        yield first, piece
 
 
 def _check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> None:
@@ -157,11 +169,26 @@ def _check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> Non
         )
 
 
-def _preallocate(fd: int, size_bytes: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size_bytes)
-    else:  # macOS
-        os.ftruncate(fd, size_bytes)
+def _preallocate(path: Path, size_bytes: int) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size_bytes)
+        else:  # macOS
+            os.ftruncate(fd, size_bytes)
+        os.fsync(fd)  # its size: fdatasync alone need not keep it
+    finally:
+        os.close(fd)
+
+
+def _write_superblocks(file: SlabFile, layout: Layout) -> None:
+    page = superblock.pack(layout, created_ms=time.time_ns() // 1_000_000)
+    try:
+        file.write_table(page, 0)
+        file.write_table(page, layout.copy_offset)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _sync_directory(directory: Path) -> None:
