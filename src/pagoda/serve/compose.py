@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -20,9 +21,9 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
 from pagoda.machine.heap import trim_heap
-from pagoda.settings.tree import Settings
+from pagoda.settings.tree import Settings, user_directory
 from pagoda.store.executor import Runtime, ThreadExecutor
-from pagoda.store.fingerprint import weights_fingerprint
+from pagoda.store.fingerprint import Fingerprint, weights_fingerprint
 from pagoda.store.open import StorePlan, open_store
 from pagoda.store.store import StoreConfig
 from pagoda.tiers.drive import DriveConfig
@@ -57,10 +58,11 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     directory = Path(settings.model.path).expanduser()
     with ThreadPoolExecutor() as pool:  # importing a tokenizer library takes as long as weights do
         codec = pool.submit(load_codec, directory)
-        weights = pool.submit(weights_fingerprint, directory)
+        weights = pool.submit(_fingerprint, settings, directory)
         model = load_model(directory, dtype=settings.model.dtype)
         runner = _runner(settings, model)
-    namespace = _namespace(model, runner, weights.result())
+    weights.result().confirm()
+    namespace = _namespace(model, runner, weights.result().digest)
     wake = threading.Event()
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
@@ -84,6 +86,11 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     )
     trim_heap()
     return parts
+
+
+def _fingerprint(settings: Settings, directory: Path) -> Fingerprint:
+    cache = user_directory("XDG_CACHE_HOME", ".cache", os.environ) / "pagoda" / "fingerprints"
+    return weights_fingerprint(directory, mode=settings.model.fingerprint, fallback=cache)
 
 
 def _runner(settings: Settings, model: LoadedModel) -> Runner:

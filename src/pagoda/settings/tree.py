@@ -55,6 +55,11 @@ class Model(Section):
         default="auto",
         description="Type of weights and KV; auto: the type the weights are stored in.",
     )
+    fingerprint: Literal["full", "sampled"] = Field(
+        default="full",
+        description="What names the weights: a digest of every byte, cached beside them, or of "
+        "headers and 8 MiB of samples a file.",
+    )
 
     @property
     def served_name(self) -> str:
