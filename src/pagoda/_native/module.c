@@ -1,6 +1,6 @@
-/* pagoda._native: Python's door to the kernels.
+/* pagoda._native: Python's door to the kernels, and to the tables of core.state.
  *
- * Functions take plain integers (addresses are torch's data_ptr) and release the
+ * The kernels' functions take plain integers (addresses are torch's data_ptr) and release the
  * interpreter lock. Every argument is checked before memory is touched: TypeError for a
  * wrong type or count, ValueError for a value out of range, a null or misaligned address, a
  * block or position out of bounds. What cannot be checked is that an address points to as
@@ -10,6 +10,7 @@
 #include <Python.h>
 
 #include "kernels.h"
+#include "tables.h"
 
 enum { MOST_ROWS = 1 << 24, MOST_WIDTH = 1 << 24, MOST_HEADS = 4096, MOST_HEAD_DIM = 1024 };
 
@@ -225,11 +226,19 @@ static PyMethodDef methods[] = {
     METHOD(add_norm, "add_norm(dtype, threads, rows, width, residual, delta, weight, eps, out)"),
     METHOD(silu_mul, "silu_mul(dtype, threads, rows, width, gate_up, out)"),
     METHOD(best_isa, "best_isa(dtype): 0 portable, 1 AVX-512, 2 AVX-512 with bf16 products"),
+    METHOD(release, "release(slots, leases, states, settled): give leases back; slots that leave another state"),
     {NULL, NULL, 0, NULL},
 };
 
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec) {
+  PyObject *type = PyType_FromSpec(spec);
+  int added = type ? PyModule_AddObjectRef(module, name, type) : -1;
+  Py_XDECREF(type);
+  return added;
+}
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "pagoda._native", "CPU kernels of Pagoda's engine.", 0, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "pagoda._native", "Pagoda's hot parts in C.", 0, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
@@ -240,7 +249,8 @@ PyMODINIT_FUNC PyInit__native(void) {
 #else
   const int openmp = 0;
 #endif
-  if (PyModule_AddIntConstant(module, "OPENMP", openmp) < 0) {
+  if (PyModule_AddIntConstant(module, "OPENMP", openmp) < 0 || add_type(module, "KeyIndex", &key_index_spec) < 0 ||
+      add_type(module, "Recency", &recency_spec) < 0) {
     Py_DECREF(module);
     return NULL;
   }

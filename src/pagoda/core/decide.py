@@ -53,7 +53,7 @@ def make_room(state: TierState, policy: Policy, count: int) -> list[int]:
     missing = count - state.free_count()
     if missing <= 0:
         return []
-    return policy.victims(missing, lambda slot: not state.leased(slot))
+    return policy.victims(missing, state.leases)
 
 
 def reusable_blocks(prompt_tokens: int, *, block_tokens: int, tail_tokens: int) -> int:

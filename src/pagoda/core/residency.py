@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pagoda.core.decide import make_room
 from pagoda.core.identity import Key
@@ -17,6 +20,12 @@ class Residency:
         self.state = state
         self._policy = policy
         self.evicted = 0  # blocks dropped to make room, since the start
+
+    def lease_prefix(self, keys: Sequence[Key]) -> list[int]:
+        """Look up and lease the longest published prefix of `keys`; a request uses it."""
+        slots = self.state.lease_prefix(keys)
+        self._policy.touch(slots)
+        return slots
 
     def reserve(self, count: int) -> list[int]:
         """`count` slots for filling, evicting if need be; fewer when all else is leased."""
@@ -41,27 +50,26 @@ class Residency:
         self._policy.remove(slots)
         return self.state.retire(slots)
 
-    def quarantine(self, slots: Iterable[int]) -> None:
+    def quarantine(self, slots: Sequence[int]) -> None:
         """Take slots that held a bad block out of service."""
-        for slot in slots:
-            if self.state.state_of(slot) == SlotState.PUBLISHED:
-                self._policy.remove([slot])
-            self.state.quarantine([slot])
+        self._policy.remove([s for s in slots if self.state.state_of(s) == SlotState.PUBLISHED])
+        self.state.quarantine(slots)
 
-    def adopt(self, entries: Sequence[tuple[int, Key]], *, generations: Sequence[int]) -> None:
-        """Publish what a scan found, oldest first."""
-        self.state.adopt(entries, generations=generations)
-        for slot, _ in entries:
-            self._policy.insert([slot])
+    def adopt(
+        self, slots: NDArray[np.int32], keys: bytes, *, generations: NDArray[np.uint64], floor: int
+    ) -> None:
+        """Publish what a scan found, oldest first (see TierState.adopt)."""
+        self.state.adopt(slots, keys, generations=generations, floor=floor)
+        self._policy.insert(slots[::-1].tolist())  # the policy takes the last as the oldest
 
     def drop_unleased(self) -> list[int]:
         """Retire everything that nobody holds; returns the slots."""
-        slots = [slot for _, slot in self.state.published() if not self.state.leased(slot)]
+        slots = [slot for slot in self.state.published_slots() if not self.state.leased(slot)]
         self.retire(slots)
         return slots
 
     def check_invariants(self) -> None:
         """The state adds up, and the policy orders exactly the published slots."""
         self.state.check_invariants()
-        published = {slot for _, slot in self.state.published()}
+        published = set(self.state.published_slots())
         assert self._policy.tracked() == published, f"{self.state.name}: policy out of step"

@@ -11,17 +11,22 @@ A slot's life:
 
 Order of eviction: unpublish the key, wait until no lease is left, raise the generation,
 free. A reader that holds (slot, generation) from before gets nothing.
+
+All of it lies in flat tables of 17 bytes a slot, beside the index (core.keyindex).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pagoda.core import native
 from pagoda.core.identity import Key
+from pagoda.core.keyindex import Leases, make_index
+from pagoda.core.ring import SlotRing
 
 
 class SlotState(IntEnum):
@@ -34,6 +39,10 @@ class SlotState(IntEnum):
     QUARANTINED = 4  # held a bad block; not used again while this process lives
 
 
+# Plain integers: comparing with an IntEnum's member takes four times as long.
+_FREE, _RESERVED, _PUBLISHED, _RETIRING, _QUARANTINED = (int(state) for state in SlotState)
+
+
 class TierState:
     """Slots, keys, generations and leases of one tier of `slots` equal slots."""
 
@@ -41,24 +50,22 @@ class TierState:
         assert slots >= 0, "a tier has no negative number of slots"
         self.name = name
         self.slots = slots
-        self._state = np.zeros(slots, dtype=np.uint8)
-        self._generation = np.zeros(slots, dtype=np.uint64)
-        self._leases = np.zeros(slots, dtype=np.int32)
-        self._keys: list[Key | None] = [None] * slots
-        self._index: dict[Key, int] = {}
-        self._free: deque[int] = deque(range(slots))
+        self.leases: Leases = np.zeros(slots, dtype=np.int32)  # of each slot; for reading
+        self._states = np.zeros(slots, dtype=np.uint8)
+        self._generations = np.zeros(slots, dtype=np.uint64)
+        self._index = make_index(slots)
+        self._free = SlotRing(slots)
+        self._release = release_leases if native.TABLES is None else native.TABLES.release
+        # The same memory, for one slot at a time: indexing a memoryview is faster.
+        self._state_at = memoryview(self._states)
+        self._generation_at = memoryview(self._generations)
+        self._lease_at = memoryview(self.leases)
 
     # Queries: they change nothing.
 
     def prefix(self, keys: Sequence[Key]) -> list[int]:
         """Slots of the longest published prefix of `keys`."""
-        found: list[int] = []
-        for key in keys:
-            slot = self._index.get(key)
-            if slot is None:
-                break
-            found.append(slot)
-        return found
+        return self._index.prefix(keys)
 
     def slot_of(self, key: Key) -> int | None:
         """The slot that `key` leads to, if it is published."""
@@ -66,16 +73,16 @@ class TierState:
 
     def key_of(self, slot: int) -> Key | None:
         """The key of a published slot."""
-        return self._keys[slot]
+        return self._index.key_at(slot) if self._state_at[slot] == _PUBLISHED else None
 
     def state_of(self, slot: int) -> SlotState:
-        return SlotState(self._state[slot])
+        return SlotState(self._state_at[slot])
 
     def generation(self, slot: int) -> int:
-        return int(self._generation[slot])
+        return self._generation_at[slot]
 
     def leased(self, slot: int) -> bool:
-        return bool(self._leases[slot] > 0)
+        return self._lease_at[slot] > 0
 
     def free_count(self) -> int:
         return len(self._free)
@@ -84,29 +91,35 @@ class TierState:
         return len(self._index)
 
     def count(self, state: SlotState) -> int:
-        return int(np.count_nonzero(self._state == state))
+        return int(np.count_nonzero(self._states == state))
 
     def evictable_count(self) -> int:
         """Published slots that nobody holds."""
-        return int(np.count_nonzero((self._state == SlotState.PUBLISHED) & (self._leases == 0)))
+        return int(np.count_nonzero((self._states == _PUBLISHED) & (self.leases == 0)))
 
     def lease_count(self) -> int:
         """Leases held on all slots together."""
-        return int(self._leases.sum())
+        return int(self.leases.sum())
+
+    def published_slots(self) -> list[int]:
+        """Slots that a key leads to, in ascending order."""
+        found: list[int] = np.flatnonzero(self._states == _PUBLISHED).tolist()
+        return found
 
     def published(self) -> Iterator[tuple[Key, int]]:
-        return iter(self._index.items())
+        """(key, slot) of every published block, by slot."""
+        return ((self._index.key_at(slot), slot) for slot in self.published_slots())
 
     # Transitions, in batches.
 
     def reserve(self, count: int) -> list[int]:
         """Take up to `count` free slots for filling, each with one lease for its writer."""
-        slots = [self._free.popleft() for _ in range(min(count, len(self._free)))]
+        slots = self._free.take(count)
         for slot in slots:
-            assert self._state[slot] == SlotState.FREE, f"{self.name}: slot {slot} is not free"
-            assert self._leases[slot] == 0, f"{self.name}: free slot {slot} is leased"
-            self._state[slot] = SlotState.RESERVED
-            self._leases[slot] = 1
+            assert self._state_at[slot] == _FREE, f"{self.name}: slot {slot} is not free"
+            assert self._lease_at[slot] == 0, f"{self.name}: free slot {slot} is leased"
+            self._state_at[slot] = _RESERVED
+            self._lease_at[slot] = 1
         return slots
 
     def publish(self, slots: Sequence[int], keys: Sequence[Key]) -> list[int]:
@@ -117,109 +130,116 @@ class TierState:
         """
         done: list[int] = []
         for slot, key in zip(slots, keys, strict=True):
-            assert self._state[slot] == SlotState.RESERVED, f"{self.name}: slot {slot} not reserved"
-            if key in self._index:
-                continue
-            self._index[key] = slot
-            self._keys[slot] = key
-            self._state[slot] = SlotState.PUBLISHED
-            done.append(slot)
+            assert self._state_at[slot] == _RESERVED, f"{self.name}: slot {slot} not reserved"
+            if self._index.add(key, slot):
+                self._state_at[slot] = _PUBLISHED
+                done.append(slot)
         return done
 
-    def lease(self, slots: Iterable[int]) -> None:
+    def lease_prefix(self, keys: Sequence[Key]) -> list[int]:
+        """Look up and lease the longest published prefix of `keys`."""
+        return self._index.lease_prefix(keys, self.leases)
+
+    def lease(self, slots: Sequence[int]) -> None:
         """Hold published slots; whoever leases releases."""
         for slot in slots:
-            assert self._state[slot] == SlotState.PUBLISHED, f"{self.name}: slot {slot} unpublished"
-            self._leases[slot] += 1
+            assert self._state_at[slot] == _PUBLISHED, f"{self.name}: slot {slot} unpublished"
+            self._lease_at[slot] += 1
 
-    def release(self, slots: Iterable[int]) -> list[int]:
+    def release(self, slots: Sequence[int]) -> list[int]:
         """Give leases back; returns the slots that became free by it."""
-        freed: list[int] = []
-        for slot in slots:
-            assert self._leases[slot] > 0, f"{self.name}: slot {slot} has no lease to release"
-            self._leases[slot] -= 1
-            if self._leases[slot] == 0 and self._settle(slot):
-                freed.append(slot)
-        return freed
+        last = self._release(slots, self.leases, self._states, _PUBLISHED)
+        return [slot for slot in last if self._settle(slot)]
 
-    def abandon(self, slots: Iterable[int]) -> None:
+    def abandon(self, slots: Sequence[int]) -> None:
         """Give reserved slots back unfilled, with their writers' leases."""
         for slot in slots:
-            assert self._state[slot] == SlotState.RESERVED, f"{self.name}: slot {slot} not reserved"
-            assert self._leases[slot] == 1, f"{self.name}: reserved slot {slot} is shared"
-            self._leases[slot] = 0
+            assert self._state_at[slot] == _RESERVED, f"{self.name}: slot {slot} not reserved"
+            assert self._lease_at[slot] == 1, f"{self.name}: reserved slot {slot} is shared"
+            self._lease_at[slot] = 0
             self._settle(slot)
 
-    def retire(self, slots: Iterable[int]) -> list[int]:
+    def retire(self, slots: Sequence[int]) -> list[int]:
         """Evict: unpublish now, free once no lease is left; returns the slots freed at once."""
         freed: list[int] = []
         for slot in slots:
             self._unpublish(slot)
-            self._state[slot] = SlotState.RETIRING
-            if self._leases[slot] == 0 and self._settle(slot):
+            self._state_at[slot] = _RETIRING
+            if self._lease_at[slot] == 0 and self._settle(slot):
                 freed.append(slot)
         return freed
 
-    def quarantine(self, slots: Iterable[int]) -> None:
+    def quarantine(self, slots: Sequence[int]) -> None:
         """Take slots out of service: no key leads to them, nobody reserves them again."""
         for slot in slots:
-            if self._state[slot] == SlotState.PUBLISHED:
+            if self._state_at[slot] == _PUBLISHED:
                 self._unpublish(slot)
-            assert self._state[slot] != SlotState.FREE, f"{self.name}: slot {slot} is free"
-            self._state[slot] = SlotState.QUARANTINED
-            self._generation[slot] += np.uint64(1)
+            assert self._state_at[slot] != _FREE, f"{self.name}: slot {slot} is free"
+            self._state_at[slot] = _QUARANTINED
+            self._generation_at[slot] += 1
 
-    def adopt(self, entries: Sequence[tuple[int, Key]], *, generations: Sequence[int]) -> None:
-        """Publish what a scan found in an untouched tier; every later reuse gets a generation
-        above all of these, whichever headers were lost."""
+    def adopt(
+        self, slots: NDArray[np.int32], keys: bytes, *, generations: NDArray[np.uint64], floor: int
+    ) -> None:
+        """Publish what a scan found in an untouched tier: `slots` with their keys, one behind
+        the other, and generations. Every other slot starts at generation `floor`, above all
+        that any header named, whether it was sound or has been dropped."""
         assert len(self._free) == self.slots, f"{self.name}: adopt comes before any other use"
-        floor = max(generations, default=-1) + 1
-        self._generation[:] = floor
-        for (slot, key), generation in zip(entries, generations, strict=True):
-            assert key not in self._index, f"{self.name}: a scan names each key once"
-            self._index[key] = slot
-            self._keys[slot] = key
-            self._state[slot] = SlotState.PUBLISHED
-            self._generation[slot] = generation
-        self._free = deque(int(slot) for slot in np.flatnonzero(self._state == SlotState.FREE))
+        assert (generations < floor).all(), f"{self.name}: the floor lies above what was found"
+        self._generations[:] = floor
+        self._index.add_many(keys, slots)
+        self._states[slots] = _PUBLISHED
+        self._generations[slots] = generations
+        self._free = SlotRing.of(np.flatnonzero(self._states == _FREE), size=self.slots)
 
     def check_invariants(self) -> None:
         """Sum everything up; an AssertionError names what does not add up."""
-        states = self._state
-        free = list(self._free)
-        assert len(free) == len(set(free)), f"{self.name}: a slot is twice in the free list"
-        assert set(free) == set(np.flatnonzero(states == SlotState.FREE).tolist()), (
-            f"{self.name}: free list and states disagree"
+        states, name = self._states, self.name
+        free = self._free.slots()
+        assert len(free) == len(set(free)), f"{name}: a slot is twice in the free list"
+        assert set(free) == set(np.flatnonzero(states == _FREE).tolist()), (
+            f"{name}: free list and states disagree"
         )
-        published = set(np.flatnonzero(states == SlotState.PUBLISHED).tolist())
-        assert published == set(self._index.values()), f"{self.name}: index and states disagree"
-        assert len(self._index) == len(published), f"{self.name}: two keys lead to one slot"
-        for key, slot in self._index.items():
-            assert self._keys[slot] == key, f"{self.name}: slot {slot} carries another key"
-        assert sum(key is not None for key in self._keys) == len(self._index), (
-            f"{self.name}: an unpublished slot keeps a key"
+        published = self.published_slots()
+        assert len(published) == len(self._index), f"{name}: index and states disagree"
+        for slot in published:
+            found = self._index.get(self._index.key_at(slot))
+            assert found == slot, f"{name}: the key of slot {slot} leads to {found}"
+        assert (self.leases >= 0).all(), f"{name}: a lease count is negative"
+        assert (self.leases[states == _FREE] == 0).all(), f"{name}: free but leased"
+        assert (self.leases[states == _RESERVED] == 1).all(), (
+            f"{name}: a reserved slot has exactly its writer's lease"
         )
-        assert (self._leases >= 0).all(), f"{self.name}: a lease count is negative"
-        assert (self._leases[states == SlotState.FREE] == 0).all(), f"{self.name}: free but leased"
-        assert (self._leases[states == SlotState.RESERVED] == 1).all(), (
-            f"{self.name}: a reserved slot has exactly its writer's lease"
-        )
-        assert (self._leases[states == SlotState.RETIRING] > 0).all(), (
-            f"{self.name}: a retiring slot without lease was not freed"
+        assert (self.leases[states == _RETIRING] > 0).all(), (
+            f"{name}: a retiring slot without lease was not freed"
         )
 
     def _unpublish(self, slot: int) -> None:
-        assert self._state[slot] == SlotState.PUBLISHED, f"{self.name}: slot {slot} not published"
-        key = self._keys[slot]
-        assert key is not None, f"{self.name}: published slot {slot} has no key"
-        del self._index[key]
-        self._keys[slot] = None
+        assert self._state_at[slot] == _PUBLISHED, f"{self.name}: slot {slot} not published"
+        self._index.remove(slot)
 
     def _settle(self, slot: int) -> bool:
         """With the last lease gone, a retiring or abandoned slot becomes free."""
-        if self._state[slot] not in (SlotState.RETIRING, SlotState.RESERVED):
+        if self._state_at[slot] not in (_RETIRING, _RESERVED):
             return False
-        self._generation[slot] += np.uint64(1)
-        self._state[slot] = SlotState.FREE
-        self._free.append(slot)
+        self._generation_at[slot] += 1
+        self._state_at[slot] = _FREE
+        self._free.put(slot)
         return True
+
+
+def release_leases(
+    slots: Sequence[int], leases: Leases, states: NDArray[np.uint8], settled: int
+) -> list[int]:
+    """Take one lease from each slot; returns those whose last lease went and whose state is
+    not `settled`. ValueError, with nothing taken, if a slot has no lease to release."""
+    last: list[int] = []
+    for done, slot in enumerate(slots):
+        if leases[slot] <= 0:
+            for earlier in slots[:done]:
+                leases[earlier] += 1
+            raise ValueError(f"slot {slot} has no lease to release")
+        leases[slot] -= 1
+        if leases[slot] == 0 and states[slot] != settled:
+            last.append(slot)
+    return last

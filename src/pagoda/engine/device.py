@@ -21,16 +21,13 @@ class DeviceBlocks:
     """
 
     def __init__(self, blocks: int, *, view: Callable[[int], memoryview], policy: str) -> None:
-        self.residency = Residency(TierState(TIER, blocks), REGISTRY[policy]())
+        self.residency = Residency(TierState(TIER, blocks), REGISTRY[policy](blocks))
         self.state = self.residency.state
         self.view = view
 
     def take_prefix(self, keys: Sequence[Key]) -> list[int]:
         """Lease the longest cached prefix."""
-        blocks = self.state.prefix(keys)
-        self.state.lease(blocks)
-        self.residency.touch(blocks)
-        return blocks
+        return self.residency.lease_prefix(keys)
 
     def reserve(self, count: int) -> list[int] | None:
         """`count` blocks to fill; None, with nothing taken or evicted, if they cannot be had."""

@@ -8,17 +8,26 @@ the medium, and does not re-read headers from the medium after the scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pagoda.core.errors import TierError, TierFault, TierFull, TierReadOnly, TierTimeout
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
 from pagoda.seal.digest import digest
-from pagoda.seal.header import Seal, pack, unpack
+from pagoda.seal.header import Seal, pack
+from pagoda.seal.headers import HEADER, Headers, sift
 from pagoda.tiers.port import Tier
+from pagoda.tiers.seals import SealTable
+
+_SCAN_HEADERS = 4096  # checked at a time
+_LAST_GENERATION = 2**63  # no honest slot gets there; above it, counting on would overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,23 @@ def reason_of(error: TierError) -> Reason:
             return Reason.IO_ERROR
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a scan found: sound blocks by slot, and slots of damaged headers.
+
+    `keys` lie one behind the other, 32 bytes each; `floor` is above every generation that any
+    sound header names.
+    """
+
+    slots: NDArray[np.int32]
+    keys: bytes
+    generations: NDArray[np.uint64]
+    created_ms: NDArray[np.uint64]
+    depths: NDArray[np.uint32]
+    damaged: list[int]
+    floor: int
+
+
 class SealedTier:
     """Sealed writes and verified reads over a Tier. Called from I/O threads."""
 
@@ -50,27 +76,22 @@ class SealedTier:
         self.tier = tier
         self.name = tier.name
         self.geometry = tier.geometry
-        self._seals: dict[int, Seal] = {}
+        self.seals = SealTable(tier.geometry.slots)
 
-    def scan(self) -> tuple[list[tuple[int, Seal]], list[int]]:
-        """Read all headers: (slot, seal) of the sound ones, and slots of the damaged ones."""
-        sound: list[tuple[int, Seal]] = []
-        damaged: list[int] = []
-        for slot, header in self.tier.scan():
-            seal = unpack(header, slot=slot, slab_id=self.tier.identity)
-            if isinstance(seal, Seal) and seal.stored_bytes <= self.geometry.slot_bytes:
-                sound.append((slot, seal))
-                self._seals[slot] = seal
-            elif seal is not None:
-                damaged.append(slot)
-        return sound, damaged
+    def scan(self) -> Found:
+        """Read all headers and remember the sound ones. Raises TierError."""
+        gathering = _Gathering(self.geometry.slot_bytes, slab_id=self.tier.identity)
+        with self._typed():
+            headers = self.tier.scan()
+            while batch := list(islice(headers, _SCAN_HEADERS)):
+                gathering.add(self.seals, batch)
+        return gathering.found()
 
     def store(
         self, slots: Sequence[int], seals: Sequence[Seal], payloads: Sequence[memoryview]
     ) -> None:
         """Write payloads and seal them; raises TierError, and then nothing is committed."""
-        for slot in slots:
-            self._seals.pop(slot, None)
+        self.seals.forget(slots)
         sealed = [
             replace(seal, payload_digest=digest(payload))
             for seal, payload in zip(seals, payloads, strict=True)
@@ -79,7 +100,8 @@ class SealedTier:
             self.tier.reserve(slots)
             self.tier.write(slots, payloads)
             self.tier.commit(slots, self._headers(slots, sealed))
-        self._seals.update(zip(slots, sealed, strict=True))
+        for slot, seal in zip(slots, sealed, strict=True):
+            self.seals.put(slot, seal)
 
     def load(self, orders: Sequence[Order], into: Sequence[memoryview]) -> list[Outcome]:
         """Read blocks into caller-owned buffers; every buffer holds a verified payload, or zeros.
@@ -101,14 +123,9 @@ class SealedTier:
 
     def free(self, slots: Sequence[int]) -> None:
         """Forget slots and erase their headers; raises TierError."""
-        for slot in slots:
-            self._seals.pop(slot, None)
+        self.seals.forget(slots)
         with self._typed():
             self.tier.free(slots)
-
-    def seal_of(self, slot: int) -> Seal | None:
-        """The seal that a slot was committed with."""
-        return self._seals.get(slot)
 
     def close(self) -> None:
         with self._typed():
@@ -133,10 +150,7 @@ class SealedTier:
 
     def _expected_bytes(self, order: Order) -> int | None:
         """Payload size by the slot's seal; None when the slot no longer holds what is asked for."""
-        seal = self._seals.get(order.slot)
-        if seal is None or seal.generation != order.generation or seal.key != order.key:
-            return None
-        return seal.stored_bytes
+        return self.seals.length(order.slot, generation=order.generation, key=order.key)
 
     def _read(
         self, orders: Sequence[Order], wanted: list[int], views: dict[int, memoryview]
@@ -157,15 +171,65 @@ class SealedTier:
     def _judge(
         self, order: Order, view: memoryview | None, count: int | Unavailable | None
     ) -> Outcome:
-        seal = self._seals.get(order.slot)
-        if view is None or count is None or seal is None:
+        if view is None or count is None:
             return Miss(Reason.STALE)
         if isinstance(count, Unavailable):
             return count
-        if seal.key != order.key or seal.generation != order.generation:
+        expected = self._expected_bytes(order)
+        if expected is None:  # the slot was given away while it was read
             return Corrupt(self.name, Reason.MISPLACED)
-        if count < seal.stored_bytes:
+        if count < expected:
             return Corrupt(self.name, Reason.TRUNCATED)
-        if digest(view) != seal.payload_digest:
+        if digest(view) != self.seals.digest(order.slot):
             return Corrupt(self.name, Reason.CORRUPT)
         return Hit(self.name)
+
+
+class _Gathering:
+    """A scan under way: batches of headers, sorted and remembered."""
+
+    def __init__(self, slot_bytes: int, *, slab_id: bytes) -> None:
+        self._slot_bytes = slot_bytes
+        self._slab_id = slab_id
+        self._plain: list[Headers] = []
+        self._others: list[tuple[int, Seal]] = []
+        self._damaged: list[int] = []
+
+    def add(self, seals: SealTable, batch: Sequence[tuple[int, bytes]]) -> None:
+        """Sort a batch; what is sound and fits its slot goes to `seals`."""
+        sifted = sift(
+            [slot for slot, _ in batch], [header for _, header in batch], slab_id=self._slab_id
+        )
+        fits = (sifted.plain["stored_bytes"] <= self._slot_bytes) & (
+            sifted.plain["generation"] <= _LAST_GENERATION
+        )
+        self._damaged += sifted.damaged + sifted.plain["slot"][~fits].tolist()
+        plain = sifted.plain[fits]
+        seals.put_headers(plain)
+        self._plain.append(plain)
+        for slot, seal in sifted.others:
+            if seal.stored_bytes <= self._slot_bytes and seal.generation <= _LAST_GENERATION:
+                seals.put(slot, seal)
+                self._others.append((slot, seal))
+            else:
+                self._damaged.append(slot)
+
+    def found(self) -> Found:
+        """Everything together."""
+        plain = np.concatenate([np.zeros(0, dtype=HEADER), *self._plain])
+        others = [seal for _, seal in self._others]
+        generations = np.append(plain["generation"], _column(s.generation for s in others))
+        slots = np.append(plain["slot"], _column(slot for slot, _ in self._others))
+        return Found(
+            slots=slots.astype(np.int32),
+            keys=plain["key"].tobytes() + b"".join(seal.key for seal in others),
+            generations=generations,
+            created_ms=np.append(plain["created_ms"], _column(s.created_ms for s in others)),
+            depths=np.append(plain["depth"], _column(s.depth for s in others)).astype(np.uint32),
+            damaged=self._damaged,
+            floor=int(generations.max(initial=0)) + 1 if len(generations) else 0,
+        )
+
+
+def _column(values: Iterable[int]) -> NDArray[np.uint64]:
+    return np.fromiter(values, dtype=np.uint64)

@@ -11,7 +11,7 @@ from pagoda.core.errors import TierFault, TierFull, TierReadOnly
 from pagoda.core.events import Degraded, Evicted, Quarantined, Reason, Refused, Restored, Skipped
 from pagoda.core.outcome import Corrupt, Hit, Miss, Unavailable
 from pagoda.core.state import SlotState
-from pagoda.seal.header import Seal, pack
+from pagoda.seal.header import Seal, pack, unpack
 
 
 def test_a_saved_prefix_is_restored_from_the_upper_tier(harness: Harness) -> None:
@@ -59,8 +59,9 @@ def test_the_newer_of_two_copies_survives_a_restart() -> None:
     one.save_all(keys_of(1))  # in another slot now
     new = one.slot("lower", keys_of(1)[0])
     assert new != old
-    seal = one.store.levels()[0].sealed.seal_of(new)
-    assert seal is not None
+    header = dict(one.lower.scan())[new]
+    seal = unpack(header, slot=new, slab_id=one.lower.identity)
+    assert isinstance(seal, Seal)
     one.lower.inner.commit([old], [pack(seal_before(seal), slot=old, slab_id=one.lower.identity)])
     one.open()
     assert one.slot("lower", keys_of(1)[0]) == new

@@ -175,7 +175,7 @@ def test_a_failed_store_leaves_nothing_to_find(
     with pytest.raises(TierFull):
         sealed.store([2], [seal_for(9)], [payload_of(faulty, 9)])
     faulty.faults.clear()
-    assert sealed.seal_of(2) is None
+    assert not sealed.seals.present[2]
     assert 2 not in dict(faulty.scan())
     buffer = buffer_for(faulty)
     assert sealed.load([Order(2, 0, key(9))], [buffer]) == [Miss(Reason.STALE)]
@@ -186,8 +186,8 @@ def test_a_scan_reports_sound_and_damaged_headers(faulty: FaultyTier) -> None:
     SealedTier(faulty).store([0, 1], [seal_for(0), seal_for(1)], [payload_of(faulty, 0)] * 2)
     faulty.inner.commit([1], [b"\x01" * 256])
     again = SealedTier(faulty)
-    sound, damaged = again.scan()
-    assert [slot for slot, _ in sound] == [0]
-    assert damaged == [1]
+    found = again.scan()
+    assert (found.slots.tolist(), found.keys) == ([0], key(0))
+    assert found.damaged == [1]
     assert load(again, [0])[0] == [Hit("host")]
     assert load(again, [1])[0] == [Miss(Reason.STALE)]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pagoda.core.policy.lru import Lru
 from pagoda.core.policy.port import Policy
 
-REGISTRY: dict[str, Callable[[], Policy]] = {
+# Each is made for a tier of so many slots.
+REGISTRY: dict[str, Callable[[int], Policy]] = {
     "lru": Lru,
 }
 

@@ -8,36 +8,29 @@ CACM 11(5), 1968, and the reverse-order free of vLLM's block pool.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+
+from pagoda.core.keyindex import Leases
+from pagoda.core.recency import make_recency
 
 
 class Lru:
     """Least recently used over slots; see `core.policy.port.Policy` for the contract."""
 
-    def __init__(self) -> None:
-        self._order: OrderedDict[int, None] = OrderedDict()  # oldest first
+    def __init__(self, slots: int) -> None:
+        self._order = make_recency(slots)
 
     def insert(self, slots: Sequence[int]) -> None:
-        self.touch(slots)
+        self._order.touch(slots)
 
     def touch(self, slots: Sequence[int]) -> None:
-        for slot in reversed(slots):
-            self._order[slot] = None
-            self._order.move_to_end(slot)
+        self._order.touch(slots)
 
-    def remove(self, slots: Iterable[int]) -> None:
-        for slot in slots:
-            del self._order[slot]
+    def remove(self, slots: Sequence[int]) -> None:
+        self._order.remove(slots)
 
-    def victims(self, count: int, evictable: Callable[[int], bool]) -> list[int]:
-        chosen: list[int] = []
-        for slot in self._order:
-            if len(chosen) == count:
-                break
-            if evictable(slot):
-                chosen.append(slot)
-        return chosen
+    def victims(self, count: int, leases: Leases) -> list[int]:
+        return self._order.oldest(count, leases)
 
     def tracked(self) -> set[int]:
-        return set(self._order)
+        return set(self._order.slots())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
+
+from pagoda.core.keyindex import Leases
 
 
 class Policy(Protocol):
-    """An order of eviction over the published slots of one tier.
+    """An order of eviction over the published slots of one tier of a fixed number of slots.
 
     Slots of one prefix come in prefix order. The owner of the state tells the policy of
     every change; the policy holds no leases and reads no clock.
@@ -21,12 +23,16 @@ class Policy(Protocol):
         """Slots that a request used."""
         ...
 
-    def remove(self, slots: Iterable[int]) -> None:
+    def remove(self, slots: Sequence[int]) -> None:
         """Slots that are no longer published."""
         ...
 
-    def victims(self, count: int, evictable: Callable[[int], bool]) -> list[int]:
-        """Up to `count` evictable slots, the best to drop first; changes nothing."""
+    def victims(self, count: int, leases: Leases) -> list[int]:
+        """Up to `count` tracked slots, the best to drop first; changes nothing.
+
+        `leases` counts the leases of every slot of the tier: only a slot that has none may
+        be named, and each at most once. Fewer than `count` only if there are no more.
+        """
         ...
 
     def tracked(self) -> set[int]:
