@@ -25,6 +25,11 @@ class Reason(StrEnum):
     BUSY = "busy"  # staging memory or the queue is full
     STALE = "stale"  # the slot was reused before the I/O ran
     CLOSED = "closed"  # the store is shutting down
+    WORN = "worn"  # the drive's write budget is used up
+    UNHEALTHY = "unhealthy"  # the drive says of itself that it is failing or used up
+    SUSPECT = "suspect"  # a copy of the block was bad a short while ago
+    LOCKED = "locked"  # sealed with a key or codec that this process does not have
+    UNSIGNED = "unsigned"  # plain, where encryption or a MAC is demanded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +97,62 @@ class Degraded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fenced:
+    """A tier takes no writes until what raised the fence is gone; it is still read."""
+
+    tier: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfenced:
+    """A tier takes writes again."""
+
+    tier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What is known of a drive's wear, health and space; None where it is not."""
+
+    tier: str
+    used_percent: int | None
+    spare_percent: int | None
+    media_errors: int | None
+    free_bytes: int | None
+    budget_bytes: int | None
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """A tier's index was rebuilt after a restart."""
 
     tier: str
     blocks: int
     dropped: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubbed:
+    """Blocks read back and verified though nobody asked for them; `bad` left service."""
+
+    tier: str
+    blocks: int
+    bad: int
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubPassed:
+    """Every block that a tier held when the pass began was verified, or is gone by now."""
+
+    tier: str
+    blocks: int
+    bad: int
     seconds: float
 
 
@@ -150,7 +205,12 @@ Event = (
     | Evicted
     | Quarantined
     | Degraded
+    | Fenced
+    | Unfenced
+    | Examined
     | Rebuilt
+    | Scrubbed
+    | ScrubPassed
     | Looked
     | Stepped
     | Preempted

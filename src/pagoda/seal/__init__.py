@@ -1,1 +1,1 @@
-"""Headers and digests over bytes; no I/O."""
+"""Headers, digests, codecs and encryption over bytes; reads nothing but key files."""

@@ -18,18 +18,38 @@ HEADER_BYTES = 256
 EMPTY = bytes(HEADER_BYTES)  # what an unused place in the table holds
 
 CODEC_RAW = 0
-CODECS = frozenset({CODEC_RAW})
+CODEC_LOSSLESS = 1
+ENCRYPTED = 2  # added to either id: the codec's output under AES-256-GCM
+CODECS = frozenset({CODEC_RAW, CODEC_LOSSLESS, ENCRYPTED | CODEC_RAW, ENCRYPTED | CODEC_LOSSLESS})
 
-_BODY = struct.Struct("<8sHHIQQ32s32s32sIIQQQ16s16s48x")
+SALT_BYTES = 16
+NONCE_BYTES = 12
+TAG_BYTES = 16
+
+_BODY = struct.Struct("<8sHHIQQ32s32s32sIIQQQ16s16s48s")
 _BODY_BYTES = HEADER_BYTES - 16
+_ENCRYPTION = struct.Struct("<I12s16s16s")
+_UNENCRYPTED = bytes(_ENCRYPTION.size)
 assert _BODY.size == _BODY_BYTES, "the header's fields fill all but its own digest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encryption:
+    """What it takes, beside the key, to decrypt a payload: `key_id` names the master key,
+    `salt` selects the block's own key, `nonce` and `tag` are AES-GCM's. Nothing is secret."""
+
+    key_id: int
+    salt: bytes
+    nonce: bytes
+    tag: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
     """What is known of a stored payload. Sizes in bytes, time in ms since the epoch.
 
-    `depth` is the block's position in its chain (0 for a prompt's first block).
+    `depth` is the block's position in its chain (0 for a prompt's first block). `encryption`
+    is there exactly when `codec` says that the payload is encrypted.
     """
 
     namespace: NamespaceId
@@ -43,6 +63,12 @@ class Seal:
     payload_digest: bytes
     created_ms: int
     codec: int = CODEC_RAW
+    encryption: Encryption | None = None
+
+    @property
+    def verbatim(self) -> bool:
+        """The stored bytes are the block's own, and can be read straight to where it belongs."""
+        return self.codec == CODEC_RAW
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +97,7 @@ def pack(seal: Seal, *, slot: int, slab_id: bytes) -> bytes:
         slot,
         seal.payload_digest,
         slab_id,
+        _pack_encryption(seal),
     )
     return body + digest(body)
 
@@ -83,11 +110,16 @@ def unpack(header: bytes, *, slot: int, slab_id: bytes) -> Seal | Damaged | None
     if digest(body) != stored:
         return Damaged("digest")
     fields = _BODY.unpack(body)
-    magic, version, codec = fields[0], fields[1], fields[2]
+    magic, version, codec, flags = fields[:4]
     if magic != MAGIC or version != VERSION or codec not in CODECS:
         return Damaged("version")
+    encryption = _unpack_encryption(fields[16])
+    if flags != 0 or (encryption is not None) != bool(codec & ENCRYPTED):
+        return Damaged("reserved")
     if fields[13] != slot or fields[15] != slab_id:
         return Damaged("misplaced")
+    if not _sizes_fit(codec, raw_bytes=fields[11], stored_bytes=fields[12]):
+        return Damaged("sizes")
     return Seal(
         codec=codec,
         generation=fields[4],
@@ -100,4 +132,29 @@ def unpack(header: bytes, *, slot: int, slab_id: bytes) -> Seal | Damaged | None
         raw_bytes=fields[11],
         stored_bytes=fields[12],
         payload_digest=fields[14],
+        encryption=encryption,
     )
+
+
+def _sizes_fit(codec: int, *, raw_bytes: int, stored_bytes: int) -> bool:
+    """A raw payload keeps its size, encrypted or not; a codec that shrinks nothing is not used."""
+    if codec & ~ENCRYPTED == CODEC_RAW:
+        return raw_bytes == stored_bytes
+    return stored_bytes < raw_bytes
+
+
+def _pack_encryption(seal: Seal) -> bytes:
+    found = seal.encryption
+    assert (found is not None) == bool(seal.codec & ENCRYPTED), "codec and encryption agree"
+    if found is None:
+        return _UNENCRYPTED
+    return _ENCRYPTION.pack(found.key_id, found.nonce, found.tag, found.salt)
+
+
+def _unpack_encryption(data: bytes) -> Encryption | None:
+    """None where all 48 bytes are zero. Key id 0 does not exist: other bytes with it are read
+    here, and refused by whoever looks for the key."""
+    if data == _UNENCRYPTED:
+        return None
+    key_id, nonce, tag, salt = _ENCRYPTION.unpack(data)
+    return Encryption(key_id=key_id, salt=salt, nonce=nonce, tag=tag)
