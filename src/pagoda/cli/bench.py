@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
 
 from pagoda.cli import bench_tables
+from pagoda.cli.bench_index import index
+from pagoda.cli.bench_output import Json, OptionalJson, show
 from pagoda.core.errors import SettingsError
 from pagoda.lab.bench.engine.setup import Setup
 from pagoda.lab.bench.host import usable_cpus
@@ -27,61 +27,12 @@ from pagoda.lab.model import demo_model
 from pagoda.lab.progress import terminal
 
 app = typer.Typer(name="bench", no_args_is_help=True)
-
-STDOUT = "-"
+app.command(cls=OptionalJson)(index)
 
 
 @app.callback()
 def bench() -> None:
     """Measure a server, the engine or the tiers."""
-
-
-class OptionalJson(typer.core.TyperCommand):
-    """A command whose `--json` may stand without a file: it then writes to standard output."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return list(super().parse_args(ctx, name_stdout(args)))
-
-
-def name_stdout(args: list[str]) -> list[str]:
-    """`args` with "-" after each `--json` that no file name follows (a URL is not one)."""
-    named: list[str] = []
-    for index, arg in enumerate(args):
-        named.append(arg)
-        following = args[index + 1] if index + 1 < len(args) else "--"
-        is_file = following == STDOUT or not (following.startswith("-") or "://" in following)
-        if arg == "--json" and not is_file:
-            named.append(STDOUT)
-    return named
-
-
-Json = Annotated[
-    str | None,
-    typer.Option("--json", metavar="[FILE]", help="Write JSON to FILE, or to standard output."),
-]
-
-
-def emit(report: dict[str, Any], target: str | None) -> None:
-    """Write a report where `--json` says. Raises SettingsError when FILE cannot be written."""
-    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
-    if target == STDOUT:
-        sys.stdout.write(text)
-    elif target is not None:
-        try:
-            Path(target).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise SettingsError(
-                f"cannot write {target}: {error.strerror}", key="json", source="flag"
-            ) from error
-
-
-def show(
-    report: dict[str, Any], target: str | None, tables: Callable[[dict[str, Any]], Group]
-) -> None:
-    """Tables for people, unless standard output is for a machine; then the JSON."""
-    emit(report, target)
-    if target != STDOUT:
-        Console().print(tables(report))
 
 
 def _progress() -> Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -121,7 +122,7 @@ def tier_tables(report: dict[str, Any]) -> Group:
             _spread(row["sealed_to_plain"]),
             f"{sealed_cpu['median']:.2f} : {plain_cpu['median']:.2f}",
         )
-    return Group(table, _host_line(report))
+    return Group(table, host_line(report))
 
 
 def _place(row: dict[str, Any]) -> str:
@@ -129,7 +130,7 @@ def _place(row: dict[str, Any]) -> str:
     return place if row["direct"] or place != "drive" else "drive, cached"
 
 
-def _host_line(report: dict[str, Any]) -> str:
+def host_line(report: dict[str, Any]) -> str:
     facts = report["host"]
     return (
         f"{facts['cpu']}, {facts['cpus_usable']} processors, load {facts['load_1m']} before and "
@@ -139,25 +140,31 @@ def _host_line(report: dict[str, Any]) -> str:
 
 def engine_tables(report: dict[str, Any]) -> Group:
     """Every figure beside its goal."""
-    table = Table(title=f"engine, {report['model']}, {report['threads']} threads")
-    for name in ("figure", "measured", "goal", ""):
-        table.add_column(name, overflow="fold")
-    for part in report["parts"].values():
-        for figure in part["figures"]:
-            table.add_row(
-                figure["name"],
-                f"{_value(figure['value'])} {figure['unit']}",
-                figure["goal"],
-                _VERDICTS[figure["met"]],
-            )
-    rows = [table]
+    figures = [figure for part in report["parts"].values() for figure in part["figures"]]
+    title = f"engine, {report['model']}, {report['threads']} threads"
+    rows = [figure_table(title, figures)]
     if "restore" in report["parts"]:
         rows.append(_restore_table(report["parts"]["restore"]["figures"][0]["detail"]))
     if "decode" in report["parts"]:
         rows.append(_decode_table(report["parts"]["decode"]["rows"]))
     if "prefill" in report["parts"]:
         rows.append(_prefill_table(report["parts"]["prefill"]["rows"]))
-    return Group(*rows, _host_line(report))
+    return Group(*rows, host_line(report))
+
+
+def figure_table(title: str, figures: Sequence[dict[str, Any]]) -> Table:
+    """Measured figures beside their goals."""
+    table = Table(title=title)
+    for name in ("figure", "measured", "goal", ""):
+        table.add_column(name, overflow="fold")
+    for figure in figures:
+        table.add_row(
+            figure["name"],
+            f"{_value(figure['value'])} {figure['unit']}",
+            figure["goal"],
+            _VERDICTS[figure["met"]],
+        )
+    return table
 
 
 _VERDICTS = {True: "[green]met[/]", False: "[red]NOT MET[/]", None: "[dim]not judged[/]"}

@@ -12,6 +12,8 @@ from pagoda.core.identity import Key
 from pagoda.core.policy import Policy
 from pagoda.core.state import SlotState, TierState
 
+_ADOPTED = 4096  # slots told to the policy at a time
+
 
 class Residency:
     """What one tier holds. Queries go to `state`; every transition goes through here."""
@@ -60,7 +62,8 @@ class Residency:
     ) -> None:
         """Publish what a scan found, oldest first (see TierState.adopt)."""
         self.state.adopt(slots, keys, generations=generations, floor=floor)
-        self._policy.insert(slots[::-1].tolist())  # the policy takes the last as the oldest
+        for first in range(0, len(slots), _ADOPTED):  # a batch's last slot is its oldest
+            self._policy.insert(slots[first : first + _ADOPTED][::-1].tolist())
 
     def drop_unleased(self) -> list[int]:
         """Retire everything that nobody holds; returns the slots."""

@@ -10,7 +10,7 @@ import pytest
 from streaming_server import answer
 from typer.testing import CliRunner
 
-from pagoda.cli.bench import name_stdout
+from pagoda.cli.bench_output import name_stdout
 from pagoda.cli.main import app
 
 KEY = "a-key-that-must-not-be-printed"

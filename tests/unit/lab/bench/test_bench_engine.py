@@ -14,7 +14,8 @@ pytest.importorskip("torch", reason="torch is absent")
 
 from pagoda.core.errors import EngineClosed, SettingsError
 from pagoda.engine.api import Engine, FinishReason, Request, Update, Usage
-from pagoda.lab.bench.engine import child, restore, run
+from pagoda.lab.bench import child
+from pagoda.lab.bench.engine import restore, run
 from pagoda.lab.bench.engine.asking import ask_all
 from pagoda.lab.bench.engine.chunks import chunks
 from pagoda.lab.bench.engine.memory import grown

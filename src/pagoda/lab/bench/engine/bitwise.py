@@ -25,8 +25,8 @@ from pagoda.engine.codec import load_codec
 from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import TAIL_TOKENS
 from pagoda.engine.weights import load_model
+from pagoda.lab.bench.child import run_child
 from pagoda.lab.bench.engine import chunks
-from pagoda.lab.bench.engine.child import run_child
 from pagoda.lab.bench.engine.setup import MIB, Say, Setup, prompt
 from pagoda.lab.bench.figures import Figure, Part
 from pagoda.store.executor import Runtime, ThreadExecutor

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.core.errors import EngineClosed
+from pagoda.lab.bench.child import run_child
 from pagoda.lab.bench.engine.asking import ask_all
-from pagoda.lab.bench.engine.child import run_child
 from pagoda.lab.bench.engine.setup import MIB, Say, Setup, prompts
 from pagoda.lab.bench.figures import Figure, Part
 from pagoda.serve.compose import open_engine

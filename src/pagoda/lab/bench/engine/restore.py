@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.core.events import Event, Restored
+from pagoda.lab.bench.child import run_child
 from pagoda.lab.bench.engine.asking import ask
-from pagoda.lab.bench.engine.child import run_child
 from pagoda.lab.bench.engine.setup import MIB, Say, Setup, prompt
 from pagoda.lab.bench.figures import Figure, Part
 from pagoda.lab.bench.stats import Spread, paired_ratio

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from pagoda.core.errors import EngineClosed
-from pagoda.lab.bench.engine.child import environment
+from pagoda.lab.bench.child import environment
 from pagoda.lab.bench.engine.setup import Say, Setup
 from pagoda.lab.bench.figures import Figure, Part
 from pagoda.lab.bench.stats import Spread

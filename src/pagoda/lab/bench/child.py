@@ -1,6 +1,6 @@
-"""Parts of the bench that need a process of their own: a restart, a memory, a start.
+"""Parts of a bench that need a process of their own: a restart, a memory, a start.
 
-`python -m pagoda.lab.bench.engine.child TASK` reads one JSON object from standard input and
+`python -m pagoda.lab.bench.child TASK` reads one JSON object from standard input and
 writes one, on a line of its own, as the last thing on standard output.
 """
 
@@ -24,8 +24,10 @@ TASKS = {
     "cold": ("pagoda.lab.bench.engine.bitwise", "cold"),
     "warm": ("pagoda.lab.bench.engine.bitwise", "warm"),
     "memory": ("pagoda.lab.bench.engine.memory", "serve_many"),
+    "index": ("pagoda.lab.bench.index_side", "measure_size"),
+    "reopen": ("pagoda.lab.bench.index_side", "measure_restart"),
 }
-SOURCE = Path(__file__).parents[4]  # where the package `pagoda` lies
+SOURCE = Path(__file__).parents[3]  # where the package `pagoda` lies
 OUTPUT_TAIL_CHARS = 600
 
 
@@ -37,7 +39,7 @@ def environment() -> dict[str, str]:
 
 def run_child(task: str, order: dict[str, Any], *, limit_s: float = 900.0) -> dict[str, Any]:
     """Do a task in a new process and return what it found. Raises EngineClosed when it fails."""
-    command = [sys.executable, "-m", "pagoda.lab.bench.engine.child", task]
+    command = [sys.executable, "-m", "pagoda.lab.bench.child", task]
     try:
         done = subprocess.run(
             command,

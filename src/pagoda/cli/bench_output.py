@@ -1,0 +1,64 @@
+"""Where a bench's report goes: tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+
+from pagoda.core.errors import SettingsError
+
+STDOUT = "-"
+
+
+class OptionalJson(typer.core.TyperCommand):
+    """A command whose `--json` may stand without a file: it then writes to standard output."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return list(super().parse_args(ctx, name_stdout(args)))
+
+
+def name_stdout(args: list[str]) -> list[str]:
+    """`args` with "-" after each `--json` that no file name follows (a URL is not one)."""
+    named: list[str] = []
+    for index, arg in enumerate(args):
+        named.append(arg)
+        following = args[index + 1] if index + 1 < len(args) else "--"
+        is_file = following == STDOUT or not (following.startswith("-") or "://" in following)
+        if arg == "--json" and not is_file:
+            named.append(STDOUT)
+    return named
+
+
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="[FILE]", help="Write JSON to FILE, or to standard output."),
+]
+
+
+def emit(report: dict[str, Any], target: str | None) -> None:
+    """Write a report where `--json` says. Raises SettingsError when FILE cannot be written."""
+    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    if target == STDOUT:
+        sys.stdout.write(text)
+    elif target is not None:
+        try:
+            Path(target).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SettingsError(
+                f"cannot write {target}: {error.strerror}", key="json", source="flag"
+            ) from error
+
+
+def show(
+    report: dict[str, Any], target: str | None, tables: Callable[[dict[str, Any]], Group]
+) -> None:
+    """Tables for people, unless standard output is for a machine; then the JSON."""
+    emit(report, target)
+    if target != STDOUT:
+        Console().print(tables(report))
