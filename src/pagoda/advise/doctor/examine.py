@@ -248,6 +248,8 @@ class Examination:
         if not matched:
             return
         line = normalise(text)
+        if line.logger:  # a name such as uvicorn.error says where a line is from, not what it says
+            matched = self._matches(text.replace(line.logger, "", 1), hit.needles)
         roles = {sign.role for sign, _ in matched}
         for sign, match in matched:
             if not _believed(sign, line, roles):

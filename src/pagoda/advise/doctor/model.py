@@ -33,6 +33,7 @@ class Line:
     rank: int | None = None
     node: str = ""
     remote: bool = False
+    logger: str = ""
     time_s: float | None = None
     clock: str = ""
     weight: int = 1

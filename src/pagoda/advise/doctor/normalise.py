@@ -22,6 +22,7 @@ _ANSI = re.compile(r"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]|\[(?:\d{1,3})(?:;\d{1,3}){
 _LEVEL = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 _MONTH_NAMES = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _HOST = r"[A-Za-z0-9][\w.-]{0,80}"
+_LOGGER = r"[a-z_]\w{0,40}(?:\.\w{1,40}){0,8}\.[a-z_]\w{0,40}"
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
 
 _PREFIXES = tuple(
@@ -40,6 +41,8 @@ _PREFIXES = tuple(
         # vLLM: LEVEL month-day time [file:line]
         rf"(?P<level>{_LEVEL})\s{{1,4}}(?P<month_day>\d\d-\d\d {_CLOCK})\s{{0,4}}"
         r"(?:\[[^\]\s]{1,120}\]|[\w./]{1,120}:\d{1,6}\])?\s?",
+        # gunicorn's process
+        r"\[\d{1,10}\]\s(?=\[)",
         # torch and glog
         r"\[(?:default|rank)\s?(?P<rank>\d{1,5})\]:?\s{0,4}",
         r"\[?(?P<letter>[EWIF])(?P<glog>\d{3,4} \d\d:\d\d:\d\d(?:\.\d{1,9})?)[^\]]{0,120}\]\s{0,4}",
@@ -53,12 +56,15 @@ _PREFIXES = tuple(
         rf"(?P<node>{_HOST}):\d{{1,10}}:\d{{1,10}} \[(?P<device>\d{{1,3}})\]\s{{0,4}}",
         # srun --label
         r"(?P<rank>\d{1,5}): (?=\S)",
+        # Python's logging: a level in lower case counts before the dotted name of a logger
+        rf"(?P<level>{_LEVEL.lower()})\s{{1,8}}(?={_LOGGER}: )",
         # bare levels last: they end a prefix in most formats
         rf"(?:LMCache )?(?P<level>{_LEVEL})(?: LMCache)?:\s{{0,8}}",
         rf"\[(?P<level>{_LEVEL})\]\s{{0,4}}",
         rf"(?P<level>{_LEVEL})\s{{1,8}}",
     )
 )
+_NAMED = re.compile(rf"({_LOGGER}): ")
 _ACTOR_RANK = re.compile(r"(?:^|[_ ])(?:TP|rank=)(\d{1,4})")
 _WHO_RANK = re.compile(r" TP(\d{1,4})")
 _GROUP_RANK = re.compile(r"\bRank (\d{1,5})\]")
@@ -66,15 +72,20 @@ _BODY_RANK = re.compile(r"\b(?:TP rank|[Rr]ank)[ =:](\d{1,5})\b|\btp_rank=(\d{1,
 _REPEATED = re.compile(r"(?:\[repeated |message repeated )(\d{1,9})(?:x| times)")
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES.split("|"), start=1)}
 _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
+# A graver line that starts with such a name may quote an exception: "struct.error: …".
+_CALM = ("DEBUG", "INFO", "WARNING")
 _LETTERS = {"E": "ERROR", "W": "WARNING", "I": "INFO", "F": "FATAL"}
 
 
 def undress(raw: str) -> str:
-    """The line out of a container runtime's JSON, without colour codes and line end.
+    """The line out of JSON, without colour codes and line end.
 
     Colour codes count with their escape byte lost, too. Applying it twice changes nothing.
     """
-    return _ANSI.sub("", _unwrap_json(raw[:MAX_LINE_CHARS])).rstrip("\r\n")
+    text = _ANSI.sub("", raw[:MAX_LINE_CHARS]).rstrip("\r\n")
+    while (inner := _unwrap_json(text)) != text:  # a container's record around a program's
+        text = _ANSI.sub("", inner).rstrip("\r\n")
+    return text
 
 
 def normalise(raw: str) -> Line:
@@ -88,34 +99,54 @@ def normalise(raw: str) -> Line:
             break
         start = end
     message = text[start:]
+    level = _level(found)
+    named = _NAMED.match(message) if level in _CALM else None
     time_s, clock = _time(found)
     return Line(
         text=text,
         message=message,
         prefixed=start > begin,
-        level=_level(found),
+        level=level,
         rank=_rank(found, message),
         node=found.get("node") or found.get("remote", ""),
         remote="remote" in found,
+        logger=named[1] if named else "",
         time_s=time_s,
         clock=clock,
         weight=_weight(text),
     )
 
 
-def _unwrap_json(raw: str) -> str:
-    """The log text inside a container runtime's JSON line, or the line itself."""
-    if not raw.startswith("{") or not raw.rstrip().endswith("}"):
-        return raw
+def _unwrap_json(text: str) -> str:
+    """The line with its JSON record replaced by what it says, or the line itself.
+
+    A container runtime's record is the whole line. A program's names a level and may follow a
+    prefix; other JSON behind a text is part of that text. What is returned is the shorter.
+    """
+    start = text.find('{"')
+    if start < 0 or not text.endswith("}"):
+        return text
     try:
-        record = json.loads(raw)
+        record = json.loads(text[start:])
     except (ValueError, RecursionError):
-        return raw
-    for key in ("log", "message", "msg"):
-        inner = record.get(key)
-        if isinstance(inner, str):
-            return inner
-    return raw
+        return text
+    told = {name: value for name, value in record.items() if isinstance(value, str)}
+    message = next((told[name] for name in ("log", "message", "msg") if name in told), None)
+    level = next((told[name] for name in ("level", "levelname", "severity") if name in told), "")
+    if message is None:
+        return text
+    if level.upper() in _LEVEL.split("|"):
+        return text[:start] + _as_text(told, level.upper(), message)
+    return text if start else message
+
+
+def _as_text(told: dict[str, str], level: str, message: str) -> str:
+    """A program's record as its text format would print it: time level logger: message."""
+    time = told.get("time") or told.get("timestamp") or told.get("asctime") or ""
+    logger = told.get("logger") or told.get("name")
+    named = f"{logger}: {message}" if logger else message
+    exception = told.get("exception") or told.get("exc_info") or ""
+    return " ".join(f"{time} {level} {named} {exception}".split())
 
 
 def _skip_quote(text: str) -> int:
@@ -139,7 +170,7 @@ def _peel(text: str, start: int, found: dict[str, str]) -> int:
 
 
 def _level(found: dict[str, str]) -> str:
-    level = found.get("level") or _LETTERS.get(found.get("letter", ""), "")
+    level = found.get("level", "").upper() or _LETTERS.get(found.get("letter", ""), "")
     return "WARNING" if level == "WARN" else level
 
 

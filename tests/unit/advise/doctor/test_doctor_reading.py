@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -45,6 +46,44 @@ def test_rank_and_node_are_found(raw: str, rank: int | None, node: str) -> None:
     """Each launcher's way to name a rank or a node is understood."""
     line = normalise(raw)
     assert (line.rank, line.node) == (rank, node)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "2026-12-01T10:00:00.400Z info    uvicorn.error: Started server process [7]",
+        "[2026-12-01 10:00:00 +0000] [7] [INFO] uvicorn.error: Started server process [7]",
+        "INFO 12-01 10:00:00 [on.py:62] uvicorn.error: Started server process [7]",
+        '{"level": "info", "logger": "uvicorn.error", "message": "Started server process [7]"}',
+    ],
+)
+def test_a_loggers_name_is_no_evidence(raw: str) -> None:
+    """uvicorn logs its normal start under the name uvicorn.error, which reads like an exception."""
+    line = normalise(raw)
+    assert (line.level, line.logger) == ("INFO", "uvicorn.error")
+    assert diagnose([("a", raw.encode())]).verdict == "healthy"
+
+
+def test_an_exception_in_lower_case_is_one() -> None:
+    """Bare, or in a line of a grave level, such a name is what a Python library raised."""
+    for raw in ("zlib.error: Error -3", "ERROR 12-01 10:00:00 [a.py:1] zlib.error: Error -3"):
+        assert normalise(raw).logger == ""
+        assert diagnose([("a", raw.encode())]).verdict == "insufficient"
+
+
+def test_a_programs_json_record_is_read_within_others() -> None:
+    """A container's record around a program's, or a pod's name before it, hides nothing."""
+    record = {"level": "error", "logger": "store", "message": "write failed: [Errno 28]"}
+    outer = json.dumps({"log": json.dumps(record) + "\n", "stream": "stderr"})
+    for raw in (json.dumps(record), outer, f"[pod/llm-0/engine] {json.dumps(record)}"):
+        line = normalise(raw)
+        assert (line.level, line.message) == ("ERROR", "store: write failed: [Errno 28]")
+
+
+def test_json_within_a_message_stays() -> None:
+    """A client's error quotes JSON: it has no level, so it is no record."""
+    raw = 'refused: {"message": "too long"}'
+    assert normalise(raw).message == raw
 
 
 def test_folded_repeats_count() -> None:

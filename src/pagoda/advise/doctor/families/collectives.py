@@ -91,11 +91,15 @@ SIGNS = (
         (
             "collective operation timeout",
             "timeout at nccl work: ",
+            "failed to pass monitoredbarrier",
+            "heartbeat monitor timed out",
+            "nccl watchdog hang",
             "watchdog got stuck",
         ),
         r"[Cc]ollective operation timeout(?:: "
         r"WorkNCCL\((?:\w{1,20}=[^,]{1,40}, ){0,3}?SeqNum=(?P<seq>\d{1,12}))?"
-        r"|watchdog got stuck"
+        r"|watchdog got stuck|NCCL watchdog hang|[Hh]eartbeat monitor timed out"
+        r"|failed to pass monitoredBarrier"
         r"|Timeout at NCCL work: (?P<work>\d{1,12})",
         any_level=True,
     ),

@@ -26,7 +26,17 @@ SIGNS = (
     ),
     Sign(
         "error_level",
-        ("error ", "critical", "fatal ", "fatal:", "fatal]", "error:", "error\t", "error]"),
+        (
+            "critical",
+            "error ",
+            "error\t",
+            "error:",
+            "error]",
+            "failed",
+            "fatal ",
+            "fatal:",
+            "fatal]",
+        ),
         r"",
         role="symptom",
         title="lines logged as errors whose cause is not known",

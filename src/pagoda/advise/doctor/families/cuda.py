@@ -107,20 +107,24 @@ SIGNS = (
             "couldn't communicate with the nvidia driver",
             "error 100",
             "error 101",
+            "error (100)",
+            "error (999)",
             "error 999",
             "failed to infer device type",
             "found no nvidia driver",
             "no cuda gpus are available",
             "no cuda-capable device",
             "no devices were found",
+            "nvidia-container-cli: ",
             "torch not compiled with cuda",
         ),
         r"No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver"
         r"|Failed to infer device type"
         r"|Torch not compiled with CUDA|[Nn]o devices were found"
         r"|couldn't communicate with the NVIDIA driver"
+        r"|nvidia-container-cli: .{0,80}(?:driver not loaded|nvml error|load library failed)"
         r"|could not select device driver|(?:Failed|Can't) to initialize NVML|[Ee]rror (?:100"
-        r"|101|999):",
+        r"|101|999):|error \((?:100|999)\)",
     ),
     Sign(
         "ecc_cuda",

@@ -149,16 +149,21 @@ SIGNS = (
         "model_access",
         (
             " client error",
+            "cannot find any model weights",
+            "does not appear to have ",
             "gated repo",
             "invalid repository id",
             "is not a local folder and is not a valid model",
             "localentrynotfounderror",
+            "offline mode is enabled",
             "repository not found",
             "we couldn't connect to",
         ),
         r"[Gg]ated [Rr]epo|40[13] Client Error|Repository Not Found"
         r"|is not a local folder and is not a valid model"
-        r"|We couldn't connect to|LocalEntryNotFoundError|[Ii]nvalid [Rr]epository [Ii][Dd]",
+        r"|We couldn't connect to|LocalEntryNotFoundError|[Ii]nvalid [Rr]epository [Ii][Dd]"
+        r"|does not appear to have (?:a file|files|any) named|[Oo]ffline mode is enabled"
+        r"|Cannot find any model weights",
     ),
     Sign(
         "bad_argument",
@@ -319,6 +324,15 @@ SIGNS = (
         r"non-default args|args: Namespace\(|ServerArgs\(|[Ee]ngine .{0,40}with config|VllmConfig\("
         r"|EngineArgs\(|server_args=",
         role="settings",
+    ),
+    Sign(
+        "request_refused",
+        (
+            "error in preprocessing prompt inputs",
+            "errorresponse(",
+        ),
+        r"Error in preprocessing prompt inputs|ErrorResponse\(.{0,400}\bcode=4\d\d\b",
+        role="noise",
     ),
     Sign(
         "client_gone",

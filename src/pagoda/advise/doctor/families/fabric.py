@@ -201,7 +201,7 @@ CAUSES = (
         reference="https://github.com/aws/aws-ofi-nccl",
         depth=41,
         any=("efa_error",),
-        every=("error_level",),
+        check=lambda facts: Check() if facts.has("error_level", "nccl_warning") else None,
     ),
 )
 

@@ -20,12 +20,16 @@ SIGNS = (
             "memory cgroup out of memory",
             "oom-kill event",
             "oom-kill:",
+            "due to memory pressure",
+            "killed by the oom killer",
+            "result 'oom-kill'",
             "oom_kill event",
             "oom_reaper",
         ),
         r"(?:Out of memory: |out of memory: )?Killed process \d{1,10} \((?P<task>[^)]{1,40})\)"
         r"|oom-kill:|oom-kill event|oom_kill event|invoked oom-killer"
-        r"|Memory cgroup out of memory|oom_reaper",
+        r"|Memory cgroup out of memory|oom_reaper|killed by the OOM killer|result 'oom-kill'"
+        r"|Killed \S{1,160} due to memory pressure",
     ),
     Sign(
         "oom_killed_pod",
@@ -60,6 +64,7 @@ SIGNS = (
     Sign(
         "sigkill",
         (
+            " killed ",
             "exit code",
             "exitcode",
             "exited with code ",
@@ -67,7 +72,8 @@ SIGNS = (
             "signal 9",
         ),
         r"^(?!.{0,2000}potential root causes).{0,2000}(?:exit code:? -?(?:137|9)\b"
-        r"|exited with code -?(?:137|9)\b|exitcode:? -?(?:137|9)\b|SIGKILL|signal 9\b)",
+        r"|exited with code -?(?:137|9)\b|exitcode:? -?(?:137|9)\b|SIGKILL|signal 9\b"
+        r"|: line \d{1,6}:\s{1,4}\d{1,10} Killed )",
         role="symptom",
         title="a process was killed with SIGKILL",
         collect="journalctl -k | grep -i oom, and the pod's last state (kubectl describe pod)",
@@ -97,12 +103,14 @@ SIGNS = (
         "nproc",
         (
             "can't start new thread",
+            "fork rejected by pids controller",
             "libgomp: thread creation failed",
             "pthread_create failed",
             "resource temporarily",
         ),
         r"can't start new thread|pthread_create failed|fork: (?:retry: )?Resource temporarily"
-        r"|libgomp: Thread creation failed|std::system_error.{0,80}Resource temporarily",
+        r"|libgomp: Thread creation failed|std::system_error.{0,80}Resource temporarily"
+        r"|fork rejected by pids controller",
     ),
     Sign(
         "pcie_aer",
@@ -140,6 +148,23 @@ SIGNS = (
             "mce: [hardware",
         ),
         r"\[Hardware Error\]|Machine check events logged|EDAC MC.{0,80}\bUE\b|mce: \[Hardware",
+    ),
+    Sign(
+        "kernel_fault",
+        (
+            "bug: kernel null",
+            "bug: unable to handle",
+            "general protection fault",
+            "kernel panic",
+            "lockup",
+            "self-detected stall",
+        ),
+        r"BUG: (?:soft lockup|kernel NULL pointer|unable to handle)|Kernel panic|[Hh]ard LOCKUP"
+        r"|general protection fault|self-detected stall",
+        role="symptom",
+        title="the kernel itself failed or stood still",
+        collect="the kernel's whole trace (journalctl -k -b -1, or the console's log), with the "
+        "modules and the processor that it names",
     ),
 )
 

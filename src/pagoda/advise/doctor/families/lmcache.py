@@ -103,7 +103,7 @@ SIGNS = (
         r"|(?:[Rr]emote|[Pp]refetch|[Rr]etrieve|[Ll]ookup"
         r"|batched_get|kv ?cache server"
         r"|cache server).{0,80}(?:timed out|[Tt]imeout(?:Error| error| after| exceeded| while))"
-        r"|[Tt]imeout when getting",
+        r"|[Tt]imeout (?:when|while) (?:getting|putting)",
     ),
     Sign("lmcache_need_negative", ("need to load: -",), r"need to load: -\d", role="noise"),
     Sign(

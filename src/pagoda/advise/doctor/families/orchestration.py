@@ -78,12 +78,14 @@ SIGNS = (
         "evicted",
         (
             "diskpressure",
+            "emptydir volume",
             "ephemeral",
             "node was low on resource:",
             "reason:",
         ),
         r"node was low on resource: ?(?P<resource>[\w-]{1,40})"
         r"|exceed\w{0,3}.{0,60}ephemeral[- ]?(?:local )?storage"
+        r"|Usage of EmptyDir volume .{1,80} exceeds"
         r"|\bDiskPressure\b|Reason:\s{0,20}Evicted",
     ),
     Sign(
@@ -103,6 +105,11 @@ SIGNS = (
             "imagepullbackoff",
         ),
         r"ImagePullBackOff|ErrImagePull|Failed to pull image",
+    ),
+    Sign(
+        "image_architecture",
+        ("exec format error",),
+        r"exec format error",
     ),
     Sign(
         "pod_normal",
@@ -213,6 +220,19 @@ CAUSES = (
         reference=_K8S + "concepts/configuration/liveness-readiness-startup-probes/",
         depth=25,
         any=("probe_failed",),
+    ),
+    Cause(
+        id="image_of_other_processor",
+        kind="image",
+        sentence="The container image was built for another kind of processor than this host's.",
+        remedy="Pull or build the image for this host's architecture (--platform linux/arm64 or "
+        "linux/amd64), best as a multi-platform image.",
+        will_not_help=(("pulling it again", "the same tag brings the same architecture"),),
+        collect=("docker image inspect (Architecture)", "uname -m on the host"),
+        confidence=0.9,
+        reference="https://docs.docker.com/build/building/multi-platform/",
+        depth=68,
+        any=("image_architecture",),
     ),
     Cause(
         id="image_not_pulled",

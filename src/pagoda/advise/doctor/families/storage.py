@@ -53,14 +53,26 @@ SIGNS = (
     Sign(
         "medium_error",
         (
+            "available spare has fallen below",
+            "btrfs ",
             "critical",
+            "ext4-fs error ",
+            "md/raid",
             "media and data integrity errors:",
             "media_errors",
+            "overall-health self-assessment",
             "unrecovered read error",
+            "xfs (",
         ),
         r"critical medium error(?:, dev (?P<drive>\w{1,20}))?|Unrecovered Read Error"
         r"|Media and Data Integrity Errors:\s{0,20}[1-9]|media_errors\s{0,40}:\s{0,4}[1-9]"
-        r"|critical[_ ]warning\s{0,40}:\s{0,4}(?:0x)?0?[1-9a-f]",
+        r"|critical[_ ]warning\s{0,40}:\s{0,4}(?:0x)?0?[1-9a-f]"
+        r"|BTRFS \w{1,10} \(device \w{1,20}[^)]{0,20}\):.{0,40}csum failed"
+        r"|overall-health self-assessment test result: FAILED"
+        r"|available spare has fallen below"
+        r"|EXT4-fs error \(device \w{1,20}\).{0,160}(?:checksum|corrupt|bad )"
+        r"|XFS \(\w{1,20}\): (?:Metadata CRC error|(?:Metadata )?[Cc]orruption)"
+        r"|md/raid\w{0,4}:\w{1,8}: Disk failure",
     ),
     Sign(
         "read_only",
@@ -99,9 +111,11 @@ SIGNS = (
             "unable to allocate",
             "unable to mmap",
             "unable to open",
+            "unable to write to file </torch",
         ),
         r"insufficient shared memory|out of shared memory|increase.{0,40}shm-size"
-        r"|unable to (?:allocate|mmap|open) (?:\d{1,20} bytes|shared memory)",
+        r"|unable to (?:allocate|mmap|open) (?:\d{1,20} bytes|shared memory)"
+        r"|unable to write to file </torch",
     ),
     Sign(
         "bus_error",
@@ -112,7 +126,7 @@ SIGNS = (
             "sigbus",
             "signal 7",
         ),
-        r"\bBus error\b|\bSIGBUS\b|(?:exit code|exitcode):? (?:135|-7)\b|signal 7\b",
+        r"(?<!PCIe )\bBus error\b|\bSIGBUS\b|(?:exit code|exitcode):? (?:135|-7)\b|signal 7\b",
     ),
     Sign(
         "weights_damaged",

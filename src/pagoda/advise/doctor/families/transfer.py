@@ -137,6 +137,7 @@ SIGNS = (
             "metadata not found",
             "segment descriptor ",
             "sockethandshakeplugin: connect",
+            "storageplugin: ",
             "transfer failed",
             "transfer_fail",
         ),
@@ -144,7 +145,8 @@ SIGNS = (
         r"|[Mm]etadata not found|Duplicate rpc_meta"
         r"|Segment descriptor \d{1,20} not found|[Ff]ailed to connect to (?:target|metadata|master)"
         r"|[Mm]ooncake.{0,60}(?:transfer failed|[Ff]ailed to (?:init|connect|setup|register))"
-        r"|TRANSFER_FAIL|SocketHandShakePlugin: connect",
+        r"|TRANSFER_FAIL|SocketHandShakePlugin: connect"
+        r"|(?:Http|Etcd|Redis)StoragePlugin: .{0,200}(?:failed|unable|error)",
     ),
     Sign(
         "mooncake_full",

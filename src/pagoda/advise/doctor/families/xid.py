@@ -62,8 +62,11 @@ SIGNS = (
     _sign("xid_bus", "79"),
     Sign(
         "off_bus",
-        ("fallen off the bus",),
-        r"fallen off the bus",
+        (
+            "fallen off the bus",
+            "for critical error 79",
+        ),
+        r"fallen off the bus|for critical error 79\b",
     ),
     Sign(
         "gpu_lost",
