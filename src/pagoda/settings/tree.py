@@ -129,7 +129,7 @@ class Drive(Section):
 
 
 class Store(Section):
-    """Deadlines of the cache."""
+    """Deadlines and upkeep of the cache."""
 
     restore_deadline: Duration = Field(
         default=2.0, gt=0, description="A block not restored by then is computed instead."
@@ -139,6 +139,14 @@ class Store(Section):
     )
     flush_deadline: Duration = Field(
         default=20.0, ge=0, description="How long a shutdown writes what is still pending."
+    )
+    scrub_rate: Size = Field(
+        default=4 * MIB, description="Bytes a second of cold blocks read and verified; 0: none."
+    )
+    scrub_interval: Duration = Field(
+        default=86_400.0,
+        gt=0,
+        description="From the beginning of one pass over a tier to the next one's.",
     )
 
 

@@ -20,10 +20,11 @@ def _no_one() -> None:
 
 
 class Kind(StrEnum):
-    """What an order does. Loads and stores queue apart, so that neither starves the other."""
+    """What an order does. Each queues apart, so that none starves another."""
 
     LOAD = "load"
     STORE = "store"
+    SCRUB = "scrub"
 
 
 class Lane(NamedTuple):
@@ -70,7 +71,7 @@ class ThreadExecutor:
 
     def __init__(self, *, load_threads: int, store_threads: int) -> None:
         self._ended = threading.Event()
-        self._counts = {Kind.LOAD: load_threads, Kind.STORE: store_threads}
+        self._counts = {Kind.LOAD: load_threads, Kind.STORE: store_threads, Kind.SCRUB: 1}
         self._queues: dict[Lane, SimpleQueue[Job | None]] = {}
 
     def submit(self, lane: Lane, job: Job) -> None:

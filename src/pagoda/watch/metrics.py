@@ -21,6 +21,8 @@ from pagoda.core.events import (
     Degraded,
     Event,
     Evicted,
+    Examined,
+    Fenced,
     Finished,
     Looked,
     Preempted,
@@ -28,9 +30,12 @@ from pagoda.core.events import (
     Rebuilt,
     Refused,
     Restored,
+    Scrubbed,
+    ScrubPassed,
     Skipped,
     Stepped,
     Stored,
+    Unfenced,
 )
 
 # From a block in host memory (100 µs) to a long prompt on a slow machine (minutes).
@@ -96,6 +101,16 @@ SPECS: tuple[Spec, ...] = (
         "Times a tier stopped taking writes, or stopped altogether.",
         ("tier", "reason"),
     ),
+    Spec("pagoda_tier_fenced", Gauge, "1 while a tier takes no writes.", ("tier",)),
+    Spec(
+        "pagoda_tier_fences_total", Counter, "Times a tier was fenced off.", ("tier", "reason")
+    ),
+    Spec("pagoda_drive_used_percent", Gauge, "Life used up, as the drive says.", ("tier",)),
+    Spec("pagoda_drive_spare_percent", Gauge, "Spare left, as the drive says.", ("tier",)),
+    Spec("pagoda_drive_media_errors", Gauge, "Errors of the medium in its life.", ("tier",)),
+    Spec("pagoda_drive_free_bytes", Gauge, "Space free on its file system.", ("tier",)),
+    Spec("pagoda_drive_budget_bytes", Gauge, "What may be written to it now.", ("tier",)),
+    Spec("pagoda_drive_written_bytes", Gauge, "Written to it by Pagoda in all.", ("tier",)),
     Spec("pagoda_blocks_rebuilt_total", Counter, "Blocks found again after a restart.", ("tier",)),
     Spec(
         "pagoda_blocks_rebuild_dropped_total",
@@ -103,6 +118,16 @@ SPECS: tuple[Spec, ...] = (
         "Blocks that a rebuild could not keep.",
         ("tier",),
     ),
+    Spec("pagoda_blocks_scrubbed_total", Counter, "Cold blocks read and verified.", ("tier",)),
+    Spec("pagoda_scrubbed_bytes_total", Counter, "Bytes that scrubbing read.", ("tier",)),
+    Spec(
+        "pagoda_scrub_bad_blocks_total",
+        Counter,
+        "Blocks that scrubbing found bad and took out of service.",
+        ("tier",),
+    ),
+    Spec("pagoda_scrub_passes_total", Counter, "Times a whole tier was verified.", ("tier",)),
+    Spec("pagoda_scrub_pass_seconds", Gauge, "Time of the last whole pass.", ("tier",)),
     Spec("pagoda_rebuild_seconds", Gauge, "Time of the last rebuild.", ("tier",)),
     Spec("pagoda_step_seconds", Histogram, "Time of one engine step.", (), _STEP_BUCKETS_S),
     Spec(
@@ -175,8 +200,20 @@ class Metrics:
                 self._add("pagoda_slots_quarantined_total", slots, tier, reason)
             case Degraded(tier=tier, reason=reason):
                 self._add("pagoda_tier_degradations_total", 1, tier, reason)
+            case Fenced(tier=tier, reason=reason):
+                self._gauge("pagoda_tier_fenced", tier).set(1)
+                self._add("pagoda_tier_fences_total", 1, tier, reason)
+            case Unfenced(tier=tier):
+                self._gauge("pagoda_tier_fenced", tier).set(0)
+            case Examined():
+                self._examined(event)
             case Rebuilt():
                 self._rebuilt(event)
+            case Scrubbed():
+                self._scrubbed(event)
+            case ScrubPassed(tier=tier, seconds=seconds):
+                self._add("pagoda_scrub_passes_total", 1, tier)
+                self._gauge("pagoda_scrub_pass_seconds", tier).set(seconds)
             case Looked():
                 self._looked(event)
             case Stepped():
@@ -199,10 +236,28 @@ class Metrics:
         self._add(f"pagoda_{verb}_bytes_total", event.size_bytes, event.tier)
         self._observe(f"pagoda_{noun}_seconds", event.seconds, event.tier)
 
+    def _examined(self, event: Examined) -> None:
+        known = {
+            "pagoda_drive_used_percent": event.used_percent,
+            "pagoda_drive_spare_percent": event.spare_percent,
+            "pagoda_drive_media_errors": event.media_errors,
+            "pagoda_drive_free_bytes": event.free_bytes,
+            "pagoda_drive_budget_bytes": event.budget_bytes,
+            "pagoda_drive_written_bytes": event.written_bytes,
+        }
+        for name, value in known.items():
+            if value is not None:
+                self._gauge(name, event.tier).set(value)
+
     def _rebuilt(self, event: Rebuilt) -> None:
         self._add("pagoda_blocks_rebuilt_total", event.blocks, event.tier)
         self._add("pagoda_blocks_rebuild_dropped_total", event.dropped, event.tier)
         self._gauge("pagoda_rebuild_seconds", event.tier).set(event.seconds)
+
+    def _scrubbed(self, event: Scrubbed) -> None:
+        self._add("pagoda_blocks_scrubbed_total", event.blocks, event.tier)
+        self._add("pagoda_scrubbed_bytes_total", event.size_bytes, event.tier)
+        self._add("pagoda_scrub_bad_blocks_total", event.bad, event.tier)
 
     def _looked(self, event: Looked) -> None:
         places = {"device": event.device, "lower": event.lower, "absent": event.absent}
