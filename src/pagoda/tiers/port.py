@@ -8,9 +8,11 @@ same slot. Failures are the typed errors of core.errors; short reads are not err
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
+
+See = Callable[[Any], object]  # is shown pieces of a payload: anything with the buffer protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +66,29 @@ class Tier(Protocol):
     def close(self) -> None:
         """Make everything durable and let go of the medium."""
         ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """An optional part of the port, for tiers whose bytes pass through the processor: memory,
+    or a file in the page cache.
+
+    Whoever digests a payload then sees it piece by piece while it is in the processor's cache,
+    and memory is read once instead of twice. `streams` False: not on this medium.
+    """
+
+    @property
+    def streams(self) -> bool: ...
+
+    def write_through(self, slot: int, payload: memoryview, see: See) -> None:
+        """Write one payload as `write` does; `see` is shown what was given, not what arrived."""
+        ...
+
+    def read_through(self, slot: int, into: memoryview, see: See) -> int:
+        """Read one payload as `read` does; `see` is shown what arrived in `into`."""
+        ...
+
+
+def streaming(tier: Tier) -> Streaming | None:
+    """The tier's streaming part, if it has one."""
+    return tier if isinstance(tier, Streaming) and tier.streams else None

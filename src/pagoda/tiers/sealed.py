@@ -20,10 +20,10 @@ from pagoda.core.errors import TierError, TierFault, TierFull, TierReadOnly, Tie
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
-from pagoda.seal.digest import digest
+from pagoda.seal.digest import Digesting, digest
 from pagoda.seal.header import Seal, pack
 from pagoda.seal.headers import HEADER, Headers, sift
-from pagoda.tiers.port import Tier
+from pagoda.tiers.port import Streaming, Tier, streaming
 from pagoda.tiers.seals import SealTable
 
 _SCAN_HEADERS = 4096  # checked at a time
@@ -76,6 +76,7 @@ class SealedTier:
         self.tier = tier
         self.name = tier.name
         self.geometry = tier.geometry
+        self._streaming = streaming(tier)
         self.seals = SealTable(tier.geometry.slots)
 
     def scan(self) -> Found:
@@ -92,13 +93,13 @@ class SealedTier:
     ) -> None:
         """Write payloads and seal them; raises TierError, and then nothing is committed."""
         self.seals.forget(slots)
-        sealed = [
-            replace(seal, payload_digest=digest(payload))
-            for seal, payload in zip(seals, payloads, strict=True)
-        ]
         with self._typed():
             self.tier.reserve(slots)
-            self.tier.write(slots, payloads)
+            digests = self._write(slots, payloads)
+            sealed = [
+                replace(seal, payload_digest=found)
+                for seal, found in zip(seals, digests, strict=True)
+            ]
             self.tier.commit(slots, self._headers(slots, sealed))
         for slot, seal in zip(slots, sealed, strict=True):
             self.seals.put(slot, seal)
@@ -112,10 +113,10 @@ class SealedTier:
         sizes = [self._expected_bytes(order) for order in orders]
         wanted = [i for i, size in enumerate(sizes) if size is not None]
         views = {i: into[i][: sizes[i]] for i in wanted}
-        counts = self._read(orders, wanted, views)
+        arrived = self._read(orders, wanted, views)
         outcomes: list[Outcome] = []
         for i, order in enumerate(orders):
-            outcome = self._judge(order, views.get(i), counts.get(i))
+            outcome = self._judge(order, views.get(i), arrived.get(i))
             if not isinstance(outcome, Hit):
                 into[i][:] = bytes(len(into[i]))
             outcomes.append(outcome)
@@ -152,37 +153,77 @@ class SealedTier:
         """Payload size by the slot's seal; None when the slot no longer holds what is asked for."""
         return self.seals.length(order.slot, generation=order.generation, key=order.key)
 
+    def _write(self, slots: Sequence[int], payloads: Sequence[memoryview]) -> list[bytes]:
+        """Write payloads; the digest of each, taken of the caller's bytes and not of the
+        tier's, so that a bad copy is not sealed as a good one."""
+        if self._streaming is None:
+            digests = [digest(payload) for payload in payloads]
+            self.tier.write(slots, payloads)
+            return digests
+        return [
+            _written_through(self._streaming, slot, payload)
+            for slot, payload in zip(slots, payloads, strict=True)
+        ]
+
     def _read(
         self, orders: Sequence[Order], wanted: list[int], views: dict[int, memoryview]
-    ) -> dict[int, int | Unavailable]:
-        """Bytes read for each wanted order, or why it could not be read."""
+    ) -> dict[int, _Arrived | Unavailable]:
+        """What arrived for each wanted order, or why it could not be read."""
         try:
             with self._typed():
                 slots, buffers = [orders[i].slot for i in wanted], [views[i] for i in wanted]
-                return dict(zip(wanted, self.tier.read(slots, buffers), strict=True))
+                return dict(zip(wanted, self._arrive(slots, buffers), strict=True))
         except TierError as error:
             if len(wanted) == 1:
                 return {wanted[0]: Unavailable(self.name, reason_of(error))}
-            merged: dict[int, int | Unavailable] = {}
+            merged: dict[int, _Arrived | Unavailable] = {}
             for i in wanted:
                 merged |= self._read(orders, [i], views)
             return merged
 
+    def _arrive(self, slots: Sequence[int], buffers: Sequence[memoryview]) -> list[_Arrived]:
+        if self._streaming is None:
+            return [_Arrived(count) for count in self.tier.read(slots, buffers)]
+        return [
+            _read_through(self._streaming, slot, buffer)
+            for slot, buffer in zip(slots, buffers, strict=True)
+        ]
+
     def _judge(
-        self, order: Order, view: memoryview | None, count: int | Unavailable | None
+        self, order: Order, view: memoryview | None, arrived: _Arrived | Unavailable | None
     ) -> Outcome:
-        if view is None or count is None:
+        if view is None or arrived is None:
             return Miss(Reason.STALE)
-        if isinstance(count, Unavailable):
-            return count
+        if isinstance(arrived, Unavailable):
+            return arrived
         expected = self._expected_bytes(order)
         if expected is None:  # the slot was given away while it was read
             return Corrupt(self.name, Reason.MISPLACED)
-        if count < expected:
+        if arrived.count < expected:
             return Corrupt(self.name, Reason.TRUNCATED)
-        if digest(view) != self.seals.digest(order.slot):
+        if (arrived.digest or digest(view)) != self.seals.digest(order.slot):
             return Corrupt(self.name, Reason.CORRUPT)
         return Hit(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """Bytes that a tier delivered, and their digest if it was taken on the way."""
+
+    count: int
+    digest: bytes | None = None
+
+
+def _written_through(tier: Streaming, slot: int, payload: memoryview) -> bytes:
+    digesting = Digesting()
+    tier.write_through(slot, payload, digesting.see)
+    return digesting.digest()
+
+
+def _read_through(tier: Streaming, slot: int, into: memoryview) -> _Arrived:
+    digesting = Digesting()
+    count = tier.read_through(slot, into, digesting.see)
+    return _Arrived(count, digesting.digest())
 
 
 class _Gathering:
