@@ -1,0 +1,106 @@
+"""The shared store as its owner's thread uses it: everything later, nothing raised.
+
+It stands below the last local level. Nobody owns its names, so nothing here has slots or
+leases: what is remembered of it expires, what comes out of it is verified, and what fails
+costs one block's recomputation and is left alone for a while. See docs/adr/0009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pagoda.core.errors import TierError
+from pagoda.core.events import Degraded
+from pagoda.core.identity import Key, NamespaceId
+from pagoda.store.executor import Runtime
+from pagoda.store.orders import Orders
+from pagoda.store.restore import Restore
+from pagoda.store.shared_link import Link, SharedConfig
+from pagoda.store.shared_reads import Probe, SharedReads
+from pagoda.store.shared_writes import Clearing, Offer, SharedWrites
+from pagoda.tiers.remote.breaker import GuardedShared
+from pagoda.tiers.remote.sealed import SealedShared
+from pagoda.tiers.sealed import reason_of
+
+
+class SharedLevel:
+    """Probing, fetching, offering and clearing. All methods run in the owner's thread.
+
+    `sealed` is over `guard`; `orders` are the store's, so that its `poll` takes in what ends
+    here too.
+    """
+
+    def __init__(
+        self,
+        sealed: SealedShared,
+        guard: GuardedShared,
+        *,
+        runtime: Runtime,
+        orders: Orders,
+        config: SharedConfig,
+    ) -> None:
+        self._link = Link(sealed, guard, runtime=runtime, orders=orders, config=config)
+        self._writes = SharedWrites(self._link)
+        self._reads = SharedReads(self._link, drop=self._writes.drop)
+        self.name = sealed.name
+
+    # Reading.
+
+    def known_prefix(self, keys: Sequence[Key]) -> int:
+        """How many leading blocks should be there, as far as is remembered. Asks nobody."""
+        return self._reads.known_prefix(keys)
+
+    def probe(self, namespace: NamespaceId, keys: Sequence[Key]) -> Probe:
+        """Ask which blocks of a prefix are there; `keys` begin behind what local tiers hold."""
+        return self._reads.probe(namespace, keys)
+
+    def fetch(self, restore: Restore, positions: range) -> None:
+        """Restore a run of blocks; those that are not known to be there are misses at once."""
+        self._reads.fetch(restore, positions)
+
+    # Writing.
+
+    def offer(self, offers: Sequence[Offer]) -> None:
+        """Store blocks in the background; each is released exactly once."""
+        self._writes.offer(offers)
+
+    def clear(self, namespace: NamespaceId) -> Clearing:
+        """Delete a namespace and verify it by a listing. Other nodes may go on writing."""
+        return self._writes.clear(namespace)
+
+    # Progress.
+
+    def expire(self) -> None:
+        """Give up on what is late."""
+        self._reads.expire()
+        self._writes.expire()
+
+    def next_deadline_s(self) -> float | None:
+        """When `expire` has something to do."""
+        deadlines = (self._reads.next_deadline_s(), self._writes.next_deadline_s())
+        return min((at_s for at_s in deadlines if at_s is not None), default=None)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is queued or awaited. Orders that were given up may still be under way."""
+        return self._reads.idle and self._writes.idle
+
+    def cancel(self) -> None:
+        """Forget what is queued; what is under way goes on."""
+        self._writes.cancel()
+
+    def close(self) -> None:
+        """Let go of the store. Nothing may be under way."""
+        try:
+            self._link.sealed.tier.close()
+        except TierError as error:
+            self._link.observer(
+                Degraded(tier=self.name, reason=reason_of(error), detail=error.message)
+            )
+
+    def check_invariants(self) -> None:
+        """The write queue adds up."""
+        self._writes.check_invariants()
+
+
+__all__ = ["Clearing", "Offer", "Probe", "SharedConfig", "SharedLevel"]

@@ -1,0 +1,179 @@
+"""The seal wrapper of a shared store: what comes out is what some node sealed for that name.
+
+    value   | header 256 | payload as the envelope made it | trailer 48, where a key signs |
+
+The header is a drive's, its slot, slab id and generation zero: a name has no place. Checked
+in this order, each before anything is done with what follows: header digest and version;
+namespace and key against the name asked for; length; trailer; payload digest; codec and
+cipher. The caller's buffer is touched only by what has passed all but the last two.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pagoda.core.errors import TierError, TierFault
+from pagoda.core.events import Reason
+from pagoda.core.identity import Key, NamespaceId
+from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.seal.envelope import PLAIN, Envelope
+from pagoda.seal.header import HEADER_BYTES, Damaged, Seal, pack, unpack
+from pagoda.tiers.remote.port import SharedTier
+from pagoda.tiers.sealed import reason_of
+
+if TYPE_CHECKING:
+    from pagoda.seal.mac import Signer
+
+TRAILER_BYTES = 48
+_NO_PLACE = bytes(16)
+_CLEAR_NAMES = 1000  # deleted in one call
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A block in a shared store."""
+
+    namespace: NamespaceId
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{prefix_of(self.namespace)}{self.key.hex()}"
+
+
+def prefix_of(namespace: NamespaceId) -> str:
+    """What every name of a namespace starts with."""
+    return f"{namespace.hex()}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """How many names were deleted, and how many a second listing still found: 0, unless
+    another node writes meanwhile, or the store does not delete."""
+
+    dropped: int
+    left: int
+
+
+class SealedShared:
+    """Sealed writes and verified reads over a SharedTier. Called from I/O threads.
+
+    With a `signer`, a value without a valid trailer is refused; without one a trailer is
+    left unread.
+    """
+
+    def __init__(
+        self, tier: SharedTier, *, envelope: Envelope = PLAIN, signer: Signer | None = None
+    ) -> None:
+        self.tier = tier
+        self.name = tier.name
+        self._envelope = envelope
+        self._signer = signer
+
+    def store(self, seals: Sequence[Seal], payloads: Sequence[memoryview]) -> int:
+        """Seal and write blocks; returns the bytes sent. Raises TierError; any of them may
+        have been written then, which is no harm: each is whole, or refused."""
+        names: list[str] = []
+        values: list[list[memoryview]] = []
+        for seal, payload in zip(seals, payloads, strict=True):
+            names.append(str(Name(seal.namespace, seal.key)))
+            values.append(self._value(seal, payload))
+        self.tier.put(names, values)
+        return sum(len(piece) for pieces in values for piece in pieces)
+
+    def load(
+        self, names: Sequence[Name], into: Sequence[memoryview], claim: Callable[[], bool]
+    ) -> list[Outcome] | None:
+        """Read blocks into caller-owned buffers; each holds a verified payload then, or zeros.
+
+        Values arrive in memory of their own. Only then `claim` is asked whether the buffers
+        are still wanted: None says that they were not, and that they were not touched. Raises
+        nothing of a tier.
+        """
+        longest = HEADER_BYTES + max(map(len, into), default=0) + TRAILER_BYTES
+        try:
+            values = self._get(names, longest + 1)
+            failure = None
+        except TierError as error:
+            values = [None] * len(names)
+            failure = Unavailable(self.name, reason_of(error))
+        if not claim():
+            return None
+        outcomes: list[Outcome] = []
+        for name, value, buffer in zip(names, values, into, strict=True):
+            outcome = failure or self._judge(name, value, buffer)
+            if not isinstance(outcome, Hit):
+                buffer[:] = bytes(len(buffer))
+            outcomes.append(outcome)
+        return outcomes
+
+    def has(self, names: Sequence[Name]) -> list[bool]:
+        """Which names exist, as the store says. Raises TierError."""
+        answers = self.tier.has([str(name) for name in names])
+        if len(answers) != len(names):
+            raise TierFault(f"{self.name}: {len(answers)} answers to {len(names)}", tier=self.name)
+        return answers
+
+    def drop(self, names: Sequence[Name]) -> None:
+        """Delete blocks. Raises TierError."""
+        self.tier.drop([str(name) for name in names])
+
+    def clear(self, namespace: NamespaceId) -> Cleared:
+        """Delete everything of a namespace and list it again to see. Raises TierError."""
+        prefix = prefix_of(namespace)
+        dropped = 0
+        names = self.tier.names(prefix)
+        while batch := list(itertools.islice(names, _CLEAR_NAMES)):
+            self.tier.drop(batch)
+            dropped += len(batch)
+        return Cleared(dropped, left=len(set(self.tier.names(prefix))))
+
+    def _get(self, names: Sequence[Name], limit_bytes: int) -> list[memoryview | None]:
+        values = self.tier.get([str(name) for name in names], limit_bytes)
+        if len(values) != len(names):
+            raise TierFault(f"{self.name}: {len(values)} values of {len(names)}", tier=self.name)
+        return values
+
+    def _value(self, seal: Seal, payload: memoryview) -> list[memoryview]:
+        seal, stored = self._envelope.wrap(seal, payload)
+        header = pack(seal, slot=0, slab_id=_NO_PLACE)
+        pieces = [memoryview(header), stored]
+        if self._signer is not None:
+            pieces.append(memoryview(self._signer.trailer(pieces)))
+        return pieces
+
+    def _judge(self, name: Name, value: memoryview | None, into: memoryview) -> Outcome:
+        if value is None:
+            return Miss()
+        reason = self._unseal(name, value.toreadonly(), into)
+        if reason is None:
+            return Hit(self.name)
+        # What only we cannot read may be sound to others, and is left to them.
+        return Miss(reason) if reason is Reason.LOCKED else Corrupt(self.name, reason)
+
+    def _unseal(self, name: Name, value: memoryview, into: memoryview) -> Reason | None:
+        seal = unpack(bytes(value[:HEADER_BYTES]), slot=0, slab_id=_NO_PLACE)
+        if not isinstance(seal, Seal):
+            return _reason_of_header(seal, value)
+        if (seal.namespace, seal.key) != (name.namespace, name.key):
+            return Reason.MISPLACED
+        end = HEADER_BYTES + seal.stored_bytes
+        if len(value) < end:
+            return Reason.TRUNCATED
+        if len(value) not in (end, end + TRAILER_BYTES):
+            return Reason.CORRUPT
+        if self._signer is not None:
+            refusal = self._signer.refusal(value[:end], value[end:])
+            if refusal is not None:
+                return refusal
+        return self._envelope.unwrap(seal, value[HEADER_BYTES:end], into)
+
+
+def _reason_of_header(found: Damaged | None, value: memoryview) -> Reason:
+    if len(value) < HEADER_BYTES:
+        return Reason.TRUNCATED
+    if found is None:
+        return Reason.CORRUPT
+    return Reason.LOCKED if found.why == "version" else Reason.CORRUPT
