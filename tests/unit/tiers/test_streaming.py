@@ -1,0 +1,110 @@
+"""Seals over tiers whose bytes are digested on the way: what is refused, and what is sealed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pagoda.core.events import Reason
+from pagoda.core.identity import Key, NamespaceId
+from pagoda.core.outcome import Corrupt, Hit
+from pagoda.machine.buffers import aligned_buffer
+from pagoda.seal.header import Seal
+from pagoda.tiers.drive import DriveConfig, DriveTier
+from pagoda.tiers.host import HostTier
+from pagoda.tiers.port import See, streaming
+from pagoda.tiers.sealed import Order, SealedTier
+
+SIZE = 600 << 10  # more than one piece, and not a multiple of it
+KEY = Key(hashlib.sha256(b"block").digest())
+
+
+def seal_of(size: int) -> Seal:
+    """A seal whose digest is still to be filled in."""
+    return Seal(
+        namespace=NamespaceId(bytes(32)),
+        key=KEY,
+        parent=Key(bytes(32)),
+        depth=0,
+        tokens=16,
+        generation=5,
+        raw_bytes=size,
+        stored_bytes=size,
+        payload_digest=bytes(16),
+        created_ms=1,
+    )
+
+
+def payload_of(size: int) -> memoryview:
+    """Random bytes on a page."""
+    buffer = memoryview(aligned_buffer(size))[:size]
+    buffer[:] = np.random.default_rng(size).bytes(size)
+    return buffer
+
+
+@pytest.fixture(params=["host", "drive"])
+def sealed(request: pytest.FixtureRequest, tmp_path: Path) -> SealedTier:
+    """A streaming tier behind seals: memory, or a drive through the page cache."""
+    if request.param == "host":
+        return SealedTier(HostTier(slots=2, slot_bytes=SIZE))
+    config = DriveConfig(
+        directory=tmp_path,
+        capacity_bytes=8 << 20,
+        slot_bytes=SIZE,
+        free_floor_bytes=0,
+        direct="off",
+    )
+    return SealedTier(DriveTier(config))
+
+
+def load(sealed: SealedTier, size: int) -> tuple[object, memoryview]:
+    """Read slot 1 into a buffer that held something."""
+    into = memoryview(bytearray(b"\xaa" * size))
+    (outcome,) = sealed.load([Order(1, 5, KEY)], [into])
+    return outcome, into
+
+
+@pytest.mark.parametrize("size", [1, 4096, SIZE - 1, SIZE])
+def test_blocks_of_any_size_come_back(sealed: SealedTier, size: int) -> None:
+    """Written and read through, byte for byte."""
+    assert streaming(sealed.tier) is not None
+    payload = payload_of(size)
+    sealed.store([1], [seal_of(size)], [payload])
+    outcome, into = load(sealed, size)
+    assert outcome == Hit(sealed.name)
+    assert into == payload
+    sealed.close()
+
+
+@pytest.mark.parametrize("at", [0, SIZE // 2, SIZE - 1])
+def test_a_flipped_bit_in_any_piece_is_found(sealed: SealedTier, at: int) -> None:
+    """Nothing of the block is left in the reader's buffer."""
+    payload = payload_of(SIZE)
+    sealed.store([1], [seal_of(SIZE)], [payload])
+    payload[at] ^= 1
+    sealed.tier.write([1], [payload])
+    outcome, into = load(sealed, SIZE)
+    assert outcome == Corrupt(sealed.name, Reason.CORRUPT)
+    assert into == bytes(SIZE)
+    sealed.close()
+
+
+class Careless(HostTier):
+    """Memory that loses a bit of what is written through it."""
+
+    def write_through(self, slot: int, payload: memoryview, see: See) -> None:
+        super().write_through(slot, payload, see)
+        damaged = bytearray(payload)
+        damaged[7] ^= 1
+        super().write([slot], [memoryview(damaged)])
+
+
+def test_a_bad_copy_is_not_sealed_as_a_good_one() -> None:
+    """The seal is of the caller's bytes, so the first reader finds the bad copy."""
+    sealed = SealedTier(Careless(slots=2, slot_bytes=SIZE))
+    sealed.store([1], [seal_of(SIZE)], [payload_of(SIZE)])
+    outcome, _ = load(sealed, SIZE)
+    assert outcome == Corrupt("host", Reason.CORRUPT)
