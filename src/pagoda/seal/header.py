@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.seal.digest import digest
@@ -110,18 +111,14 @@ def unpack(header: bytes, *, slot: int, slab_id: bytes) -> Seal | Damaged | None
     if digest(body) != stored:
         return Damaged("digest")
     fields = _BODY.unpack(body)
-    magic, version, codec, flags = fields[:4]
-    if magic != MAGIC or version != VERSION or codec not in CODECS:
-        return Damaged("version")
     encryption = _unpack_encryption(fields[16])
-    if flags != 0 or (encryption is not None) != bool(codec & ENCRYPTED):
-        return Damaged("reserved")
+    flaw = _flaw(fields, encrypted=encryption is not None)
+    if flaw is not None:
+        return Damaged(flaw)
     if fields[13] != slot or fields[15] != slab_id:
         return Damaged("misplaced")
-    if not _sizes_fit(codec, raw_bytes=fields[11], stored_bytes=fields[12]):
-        return Damaged("sizes")
     return Seal(
-        codec=codec,
+        codec=fields[2],
         generation=fields[4],
         created_ms=fields[5],
         namespace=fields[6],
@@ -136,11 +133,17 @@ def unpack(header: bytes, *, slot: int, slab_id: bytes) -> Seal | Damaged | None
     )
 
 
-def _sizes_fit(codec: int, *, raw_bytes: int, stored_bytes: int) -> bool:
-    """A raw payload keeps its size, encrypted or not; a codec that shrinks nothing is not used."""
-    if codec & ~ENCRYPTED == CODEC_RAW:
-        return raw_bytes == stored_bytes
-    return stored_bytes < raw_bytes
+def _flaw(fields: tuple[Any, ...], *, encrypted: bool) -> str | None:
+    """What no writer of this version says in a header, wherever it lies."""
+    magic, version, codec, flags = fields[:4]
+    if magic != MAGIC or version != VERSION or codec not in CODECS:
+        return "version"
+    if flags != 0 or encrypted != bool(codec & ENCRYPTED):
+        return "reserved"
+    raw_bytes, stored_bytes = fields[11:13]
+    verbatim = codec & ~ENCRYPTED == CODEC_RAW  # and a codec that shrinks nothing is not used
+    fits = stored_bytes == raw_bytes if verbatim else stored_bytes < raw_bytes
+    return None if fits else "sizes"
 
 
 def _pack_encryption(seal: Seal) -> bytes:

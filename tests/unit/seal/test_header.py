@@ -10,13 +10,30 @@ from hypothesis import strategies as st
 
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.seal.digest import digest
-from pagoda.seal.header import EMPTY, HEADER_BYTES, Damaged, Seal, pack, unpack
+from pagoda.seal.header import (
+    CODECS,
+    EMPTY,
+    ENCRYPTED,
+    HEADER_BYTES,
+    Damaged,
+    Encryption,
+    Seal,
+    pack,
+    unpack,
+)
 
 SLAB = bytes(range(16))
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
 name = st.binary(min_size=32, max_size=32)
-seals = st.builds(
+encryptions = st.builds(
+    Encryption,
+    key_id=st.integers(1, 2**32 - 1),
+    salt=st.binary(min_size=16, max_size=16),
+    nonce=st.binary(min_size=12, max_size=12),
+    tag=st.binary(min_size=16, max_size=16),
+)
+any_seals = st.builds(
     Seal,
     namespace=name,
     key=name,
@@ -28,8 +45,23 @@ seals = st.builds(
     stored_bytes=u64,
     payload_digest=st.binary(min_size=16, max_size=16),
     created_ms=u64,
-    codec=st.just(0),
+    codec=st.sampled_from(sorted(CODECS)),
 )
+
+
+def consistent(seal: Seal, encryption: Encryption) -> Seal:
+    """The seal with sizes and encryption as its codec wants them."""
+    raw_bytes = max(seal.raw_bytes, 1)
+    shrunk = seal.codec & ~ENCRYPTED != 0
+    return replace(
+        seal,
+        raw_bytes=raw_bytes,
+        stored_bytes=seal.stored_bytes % raw_bytes if shrunk else raw_bytes,
+        encryption=encryption if seal.codec & ENCRYPTED else None,
+    )
+
+
+seals = st.builds(consistent, any_seals, encryptions)
 EXAMPLE = Seal(
     namespace=NamespaceId(bytes([1]) * 32),
     key=Key(bytes([2]) * 32),
@@ -42,6 +74,23 @@ EXAMPLE = Seal(
     payload_digest=digest(b"payload"),
     created_ms=1_700_000_000_000,
 )
+# What Pagoda wrote before there were codecs and encryption.
+PLAIN_V1 = bytes.fromhex(
+    "504744424c4f434b010000000000000005000000000000000068e5cf8b010000"
+    "0101010101010101010101010101010101010101010101010101010101010101"
+    "0202020202020202020202020202020202020202020202020202020202020202"
+    "0303030303030303030303030303030303030303030303030303030303030303"
+    "040000001000000000a005000000000000a00500000000000700000000000000"
+    "f3d6e72eb800dea99613f8bbf13ce4e5000102030405060708090a0b0c0d0e0f"
+    "0000000000000000000000000000000000000000000000000000000000000000"
+    "000000000000000000000000000000002bebdc61647cce96acdc8cd3d11899f7"
+)
+
+
+def resealed(header: bytes, offset: int, data: bytes) -> bytes:
+    """A header whose author wrote `data` at `offset` and computed a fitting digest."""
+    body = header[:offset] + data + header[offset + len(data) : 240]
+    return body + digest(body)
 
 
 @given(seals, u64)
@@ -73,14 +122,68 @@ def test_an_empty_place_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "value"), [(0, 0x51), (8, 2), (10, 1)], ids=["magic", "version", "codec"]
+    ("offset", "value"),
+    [(0, 0x51), (8, 2), (10, 4), (10, 255), (11, 1)],
+    ids=["magic", "version", "next codec", "last codec", "codec's high byte"],
 )
 def test_an_unknown_version_or_codec_is_refused(offset: int, value: int) -> None:
     """A sound header of a later Pagoda is not guessed at."""
-    header = bytearray(pack(EXAMPLE, slot=7, slab_id=SLAB))
-    header[offset] = value
-    header[240:] = digest(bytes(header[:240]))
-    assert unpack(bytes(header), slot=7, slab_id=SLAB) == Damaged("version")
+    header = resealed(pack(EXAMPLE, slot=7, slab_id=SLAB), offset, bytes([value]))
+    assert unpack(header, slot=7, slab_id=SLAB) == Damaged("version")
+
+
+def test_a_plain_header_has_the_bytes_it_always_had() -> None:
+    """Slabs of earlier versions are read, and earlier versions read what is written now."""
+    assert pack(EXAMPLE, slot=7, slab_id=SLAB) == PLAIN_V1
+    assert unpack(PLAIN_V1, slot=7, slab_id=SLAB) == EXAMPLE
+
+
+@pytest.mark.parametrize("offset", [*range(12, 16), *range(192, 240)])
+def test_bytes_that_must_be_zero_are_zero(offset: int) -> None:
+    """A plain header that says something in a reserved place is not a plain header."""
+    header = resealed(PLAIN_V1, offset, b"\x01")
+    assert unpack(header, slot=7, slab_id=SLAB) == Damaged("reserved")
+
+
+@pytest.mark.parametrize("codec", [2, 3])
+def test_an_encrypted_header_says_how_to_decrypt(codec: int) -> None:
+    """The codec says encrypted, and the fields for it are empty: refused."""
+    shrunk = resealed(PLAIN_V1, 144, (5).to_bytes(8, "little")) if codec == 3 else PLAIN_V1
+    header = resealed(shrunk, 10, bytes([codec]))
+    assert unpack(header, slot=7, slab_id=SLAB) == Damaged("reserved")
+
+
+@pytest.mark.parametrize(
+    ("codec", "stored_bytes"),
+    [(0, 368639), (0, 368641), (1, 368640), (1, 2**64 - 1)],
+    ids=["raw, less", "raw, more", "lossless, as many", "lossless, more"],
+)
+def test_sizes_that_no_writer_makes_are_refused(codec: int, stored_bytes: int) -> None:
+    """Raw payloads keep their size, encoded ones are smaller."""
+    header = resealed(PLAIN_V1, 10, bytes([codec]))
+    header = resealed(header, 144, stored_bytes.to_bytes(8, "little"))
+    assert unpack(header, slot=7, slab_id=SLAB) == Damaged("sizes")
+
+
+@given(seals, st.integers(0, HEADER_BYTES - 1), st.binary(min_size=1, max_size=9))
+def test_a_header_of_another_length_is_refused(seal: Seal, length: int, more: bytes) -> None:
+    """Cut off anywhere, or with bytes behind it."""
+    header = pack(seal, slot=7, slab_id=SLAB)
+    assert isinstance(unpack(header[:length], slot=7, slab_id=SLAB), Damaged)
+    assert isinstance(unpack(header + more, slot=7, slab_id=SLAB), Damaged)
+
+
+def test_the_fields_of_an_encrypted_header() -> None:
+    """Key id, nonce, tag and salt lie where docs/design/format.md says."""
+    encryption = Encryption(key_id=0x04030201, salt=b"s" * 16, nonce=b"n" * 12, tag=b"t" * 16)
+    header = pack(replace(EXAMPLE, codec=2, encryption=encryption), slot=7, slab_id=SLAB)
+    assert header[10:12] == bytes([2, 0])
+    assert header[192:196] == bytes([1, 2, 3, 4])
+    assert header[196:208] == b"n" * 12
+    assert header[208:224] == b"t" * 16
+    assert header[224:240] == b"s" * 16
+    assert header[:10] == PLAIN_V1[:10]
+    assert header[12:192] == PLAIN_V1[12:192]
 
 
 def test_the_byte_table_of_the_format_document() -> None:
