@@ -13,11 +13,12 @@ from pagoda.core.errors import TierError
 from pagoda.core.events import Degraded
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.store.executor import Runtime
+from pagoda.store.offers import Offer
 from pagoda.store.orders import Orders
 from pagoda.store.restore import Restore
 from pagoda.store.shared_link import Link, SharedConfig
 from pagoda.store.shared_reads import Probe, SharedReads
-from pagoda.store.shared_writes import Clearing, Offer, SharedWrites
+from pagoda.store.shared_writes import Clearing, SharedWrites
 from pagoda.tiers.remote.breaker import GuardedShared
 from pagoda.tiers.remote.sealed import SealedShared
 from pagoda.tiers.sealed import reason_of

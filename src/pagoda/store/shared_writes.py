@@ -7,7 +7,6 @@ it has one counts for nothing, and the good block is written over it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,37 +15,12 @@ from pagoda.core.events import Degraded, Reason, Skipped, Stored
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
+from pagoda.store.offers import Offer, OfferQueue
 from pagoda.store.shared_link import Link
-from pagoda.store.writer import Block
 from pagoda.tiers.remote.sealed import Cleared, Name
 from pagoda.tiers.sealed import reason_of
 
 _NO_GENERATION = 0  # a name has none
-
-
-@dataclass(slots=True, eq=False)
-class Offer:
-    """A block to share. `release` is called once, from the owner's thread, when its bytes are
-    no longer needed, whether they were stored or not.
-
-    `load` None: the bytes are `block.payload`. Else it fills a buffer with them in an I/O
-    thread, verified, from a slot that the giver keeps leased until `release`; False: lost.
-    """
-
-    block: Block
-    release: Callable[[], object]
-    load: Callable[[memoryview], bool] | None = None
-    until_s: float = 0.0
-
-    @property
-    def name(self) -> Name:
-        """What the block is called in the shared store."""
-        return Name(self.block.namespace, self.block.key)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of its payload."""
-        return len(self.block.payload)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,9 +47,12 @@ class _Run:
     cleared: set[NamespaceId] = field(default_factory=set)
     stored: list[Offer] = field(default_factory=list)
     there: list[Offer] = field(default_factory=list)
-    lost: list[Offer] = field(default_factory=list)
     error: TierError | None = None
     seconds: float = 0.0
+    keys: frozenset[Key] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = frozenset(offer.block.key for offer in self.offers)
 
 
 class SharedWrites:
@@ -83,9 +60,7 @@ class SharedWrites:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._queue: deque[Offer] = deque()  # oldest first
-        self._queued: set[Key] = set()  # waiting or on their way
-        self._queued_bytes = 0
+        self._queue = OfferQueue(link.config.queue_bytes)
         self._run: _Run | None = None
         self._clearings: list[Clearing] = []
         self._clearing: Clearing | None = None  # the one under way
@@ -135,8 +110,8 @@ class SharedWrites:
     def expire(self) -> None:
         """Drop what has waited too long."""
         now_s = self._link.clock()
-        while self._queue and self._queue[0].until_s <= now_s:
-            self._skip(self._dequeue(), Reason.TIMEOUT)
+        for offer in self._queue.take_late(now_s):
+            self._skip(offer, Reason.TIMEOUT)
         for clearing in [clearing for clearing in self._clearings if now_s >= clearing.deadline_s]:
             self._clearings.remove(clearing)
             clearing.error = TierTimeout(
@@ -152,25 +127,28 @@ class SharedWrites:
         return min((clearing.deadline_s for clearing in self._clearings), default=None)
 
     def check_invariants(self) -> None:
-        """The queue's bytes and keys add up."""
-        assert self._queued_bytes == sum(offer.size_bytes for offer in self._queue), "queue bytes"
+        """The queue adds up, and nothing waits that is on its way."""
+        self._queue.check_invariants()
         flying = self._run.offers if self._run is not None else []
-        keys = [offer.block.key for offer in (*self._queue, *flying)]
-        assert self._queued == set(keys), "queued keys"
-        assert len(keys) == len(set(keys)), "a block is queued twice"
+        assert not any(offer.block.key in self._queue for offer in flying), "a block twice"
 
     def _enqueue(self, offer: Offer) -> None:
         link, key = self._link, offer.block.key
         now_s = link.clock()
-        if link.presence.name_of(key, now_s) is not None or key in self._queued:
+        if link.presence.name_of(key, now_s) is not None or self._waits(key):
             offer.release()
         elif not link.guard.writes.admits():
             self._skip(offer, self._why)
-        elif self._queued_bytes + offer.size_bytes > link.config.queue_bytes:
+        elif not self._queue.fits(offer):
             self._skip(offer, Reason.BUSY)
         else:
             offer.until_s = now_s + link.config.write_deadline_s
-            self._append(offer)
+            self._queue.push(offer)
+
+    def _waits(self, key: Key) -> bool:
+        """Whether a block is queued or on its way."""
+        flying = self._run.keys if self._run is not None else ()
+        return key in self._queue or key in flying
 
     def _pump(self) -> None:
         if self._run is not None or self._clearing is not None:
@@ -183,26 +161,20 @@ class SharedWrites:
             self._start()
 
     def _start(self) -> None:
-        offers = [
-            self._dequeue() for _ in range(min(self._link.config.run_blocks, len(self._queue)))
-        ]
-        now_s = self._link.clock()
-        entries = {offer: self._link.presence.find(offer.block.key, now_s) for offer in offers}
-        sure = {
-            offer.block.key
-            for offer, entry in entries.items()
-            if entry is not None and entry.reason not in (None, Reason.ABSENT)
-        }
-        run = self._run = _Run(offers, sure)
-        self._queued.update(offer.block.key for offer in offers)
+        offers = self._queue.take(self._link.config.run_blocks)
+        run = self._run = _Run(offers, {o.block.key for o in offers if self._was_bad(o)})
         self._link.orders.send(self._link.stores, lambda: self._carry_out(run), self._landed)
+
+    def _was_bad(self, offer: Offer) -> bool:
+        entry = self._link.presence.find(offer.block.key, self._link.clock())
+        return entry is not None and entry.reason not in (None, Reason.ABSENT)
 
     def _carry_out(self, run: _Run) -> _Run:
         """In an I/O thread: ask, read back what lies in a slot, seal and send."""
         started_s = self._link.clock()
         try:
             missing = self._missing(run)
-            ready = self._payloads(run, missing)
+            ready = self._payloads(missing)
             if ready:
                 self._link.sealed.store([self._seal(o) for o, _ in ready], [p for _, p in ready])
             run.stored = [offer for offer, _ in ready]
@@ -218,7 +190,7 @@ class SharedWrites:
         there = set(run.there)
         return [offer for offer in run.offers if offer not in there]
 
-    def _payloads(self, run: _Run, offers: Sequence[Offer]) -> list[tuple[Offer, memoryview]]:
+    def _payloads(self, offers: Sequence[Offer]) -> list[tuple[Offer, memoryview]]:
         """The bytes of each block that can still be had."""
         ready: list[tuple[Offer, memoryview]] = []
         for position, offer in enumerate(offers):
@@ -228,8 +200,6 @@ class SharedWrites:
             view = self._staged(position, offer.size_bytes)
             if offer.load(view):
                 ready.append((offer, view))
-            else:
-                run.lost.append(offer)
         return ready
 
     def _staged(self, position: int, size_bytes: int) -> memoryview:
@@ -252,10 +222,9 @@ class SharedWrites:
         done = {*run.stored, *run.there}
         kept = [offer.name for offer in done if offer.block.namespace not in run.cleared]
         link.presence.there(kept, now_s)
-        self.drop([o.name for o in run.stored if o.block.namespace in run.cleared])
+        self.drop([o.name for o in run.offers if o.block.namespace in run.cleared])
         self._tell_stored(run)
         for offer in run.offers:
-            self._queued.discard(offer.block.key)
             if offer in done:
                 offer.release()
             else:
@@ -302,24 +271,9 @@ class SharedWrites:
             )
         self._pump()
 
-    def _dequeue(self) -> Offer:
-        offer = self._queue.popleft()
-        self._queued.discard(offer.block.key)
-        self._queued_bytes -= offer.size_bytes
-        return offer
-
     def _skip_where(self, chosen: Callable[[Offer], bool], reason: Reason) -> None:
-        for _ in range(len(self._queue)):
-            offer = self._dequeue()
-            if chosen(offer):
-                self._skip(offer, reason)
-            else:
-                self._append(offer)
-
-    def _append(self, offer: Offer) -> None:
-        self._queue.append(offer)
-        self._queued.add(offer.block.key)
-        self._queued_bytes += offer.size_bytes
+        for offer in self._queue.take_where(chosen):
+            self._skip(offer, reason)
 
     def _skip(self, offer: Offer, reason: Reason) -> None:
         self._link.observer(Skipped(tier=self._link.name, blocks=1, reason=reason))
