@@ -8,6 +8,7 @@ class FakeClock:
 
     def __init__(self, start_s: float = 1000.0) -> None:
         self._now_s = start_s
+        self._wall_ahead_s = 0.0
 
     def __call__(self) -> float:
         return self._now_s
@@ -17,6 +18,10 @@ class FakeClock:
         assert seconds >= 0, "a monotonic clock does not go back"
         self._now_s += seconds
 
+    def shift_wall_s(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an operator or NTP does."""
+        self._wall_ahead_s += seconds
+
     def wall_ms(self) -> int:
-        """The same instant as milliseconds since some epoch."""
-        return int(self._now_s * 1000)
+        """The same instant as milliseconds since some epoch, never before it."""
+        return max(0, int((self._now_s + self._wall_ahead_s) * 1000))

@@ -1,0 +1,145 @@
+"""What every eviction policy must do. A third party's policy runs it in five lines:
+
+class TestMyPolicy(EvictionPolicyConformance):
+    @pytest.fixture
+    def policy(self):
+        return MyPolicy(SLOTS)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import numpy as np
+
+from pagoda.core.identity import Key
+from pagoda.core.keyindex import Leases
+from pagoda.core.policy import Policy
+from pagoda.core.residency import Residency
+from pagoda.core.state import TierState
+
+SLOTS = 16
+_WALK_STEPS = 2000
+
+
+def no_leases() -> Leases:
+    """Nobody holds any slot."""
+    return np.zeros(SLOTS, dtype=np.int32)
+
+
+def leases_on(slots: Iterable[int]) -> Leases:
+    """One lease on each of these slots."""
+    leases = no_leases()
+    leases[list(slots)] = 1
+    return leases
+
+
+def check_victims(policy: Policy, count: int, leases: Leases) -> list[int]:
+    """Ask for victims, and hold them against the contract."""
+    tracked = policy.tracked()
+    victims = policy.victims(count, leases)
+    free_to_go = {slot for slot in tracked if leases[slot] == 0}
+    assert len(victims) == len(set(victims)), f"a slot is named twice: {victims}"
+    assert set(victims) <= tracked, f"{set(victims) - tracked} were named, but are not tracked"
+    assert set(victims) <= free_to_go, f"{set(victims) - free_to_go} were named, but are leased"
+    wanted = min(count, len(free_to_go))
+    assert len(victims) == wanted, f"{len(victims)} victims for {count}, of {len(free_to_go)}"
+    assert policy.tracked() == tracked, "asking for victims changed what is tracked"
+    return victims
+
+
+class EvictionPolicyConformance:
+    """Tests for pytest; a subclass gives a `policy` fixture: new, for SLOTS slots."""
+
+    def test_it_tracks_what_is_published(self, policy: Policy) -> None:
+        """Inserted slots until they are removed, whatever is touched between."""
+        policy.insert([3, 5, 7])
+        policy.insert([1])
+        policy.touch([5, 1])
+        policy.remove([7, 3])
+        assert policy.tracked() == {1, 5}
+
+    def test_it_names_as_many_as_were_asked_for(self, policy: Policy) -> None:
+        """Not one more, which would drop a block for nothing; not one less, which would refuse
+        a block beside room for it."""
+        policy.insert(list(range(SLOTS)))
+        for count in range(SLOTS + 1):
+            check_victims(policy, count, no_leases())
+
+    def test_it_names_all_there_are_when_asked_for_more(self, policy: Policy) -> None:
+        """And none when it tracks none."""
+        assert check_victims(policy, 4, no_leases()) == []
+        policy.insert([2, 9])
+        assert set(check_victims(policy, SLOTS, no_leases())) == {2, 9}
+
+    def test_it_never_names_a_leased_slot(self, policy: Policy) -> None:
+        """Whichever slots are held, and however often."""
+        policy.insert(list(range(SLOTS)))
+        for held in ([0], [SLOTS - 1], range(0, SLOTS, 2), range(SLOTS)):
+            leases = 3 * leases_on(held)
+            for count in (1, SLOTS // 2, SLOTS):
+                check_victims(policy, count, leases)
+
+    def test_it_never_names_a_removed_slot(self, policy: Policy) -> None:
+        """Removed in any place of its order, and inserted again."""
+        policy.insert(list(range(SLOTS)))
+        for slot in (0, SLOTS - 1, SLOTS // 2):
+            policy.remove([slot])
+            check_victims(policy, SLOTS, no_leases())
+        policy.insert([0])
+        assert 0 in check_victims(policy, SLOTS, no_leases())
+
+    def test_asking_changes_nothing(self, policy: Policy) -> None:
+        """The same question has the same answer."""
+        policy.insert([4, 6, 8, 10])
+        policy.touch([6])
+        first = check_victims(policy, 2, leases_on([4]))
+        assert check_victims(policy, 2, leases_on([4])) == first
+
+    def test_empty_batches_do_nothing(self, policy: Policy) -> None:
+        """No slots, no effect."""
+        policy.insert([])
+        policy.touch([])
+        policy.remove([])
+        assert policy.tracked() == set()
+
+    def test_a_long_life_keeps_to_the_contract(self, policy: Policy) -> None:
+        """Random changes under random leases, each answer checked against plain sets."""
+        rng = random.Random(7)  # noqa: S311 - a test's order of events
+        published: list[int] = []
+        for _ in range(_WALK_STEPS):
+            absent = [slot for slot in range(SLOTS) if slot not in published]
+            if absent and rng.random() < 0.4:
+                slots = rng.sample(absent, rng.randint(1, len(absent)))
+                policy.insert(slots)
+                published += slots
+            elif published and rng.random() < 0.5:
+                policy.touch(rng.sample(published, rng.randint(1, len(published))))
+            elif published:
+                gone = rng.sample(published, rng.randint(1, len(published)))
+                policy.remove(gone)
+                published = [slot for slot in published if slot not in gone]
+            assert policy.tracked() == set(published)
+            held = [slot for slot in range(SLOTS) if rng.random() < 0.3]
+            check_victims(policy, rng.randint(0, SLOTS), leases_on(held))
+
+    def test_a_tier_reserves_exactly_what_it_lacks(self, policy: Policy) -> None:
+        """Under a real residency state, a full tier drops as many blocks as are to come, and
+        no key of a dropped block is found."""
+        residency = Residency(TierState("tier", SLOTS), policy)
+        for turn in range(40):
+            wanted = 1 + turn % 5
+            free = residency.state.free_count()
+            before = residency.evicted
+            slots = residency.reserve(wanted)
+            assert len(slots) == wanted, "room could be made, and was not"
+            assert residency.evicted - before == max(0, wanted - free), "too much was dropped"
+            residency.publish(slots, [_key(turn, number) for number in range(wanted)])
+            residency.state.release(slots)
+            residency.check_invariants()
+        assert residency.state.published_count() == SLOTS
+
+
+def _key(turn: int, number: int) -> Key:
+    return Key(turn.to_bytes(16, "big") + number.to_bytes(16, "big"))
