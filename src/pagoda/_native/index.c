@@ -53,16 +53,6 @@ static int64_t find(const KeyIndex *index, const uint8_t *key, uint64_t hash) {
   return at;
 }
 
-static int insert(KeyIndex *index, const uint8_t *key, int32_t slot) {
-  uint64_t hash = hash_of(key);
-  int64_t at = find(index, key, hash);
-  if (index->table[at].slot != EMPTY) return 0;
-  index->table[at] = (Bucket){slot, tag_of(hash)};
-  memcpy(index->keys[slot], key, KEY_BYTES);
-  index->used++;
-  return 1;
-}
-
 /* Empty a bucket, and move back what was probed past it. */
 static void erase(KeyIndex *index, int64_t hole) {
   for (int64_t at = next_bucket(index, hole); index->table[at].slot != EMPTY; at = next_bucket(index, at)) {
@@ -74,6 +64,25 @@ static void erase(KeyIndex *index, int64_t hole) {
   }
   index->table[hole].slot = EMPTY;
   index->used--;
+}
+
+/* The bucket that leads to `slot`, or -1. */
+static int64_t bucket_of(const KeyIndex *index, int32_t slot) {
+  const uint8_t *key = index->keys[slot];
+  int64_t at = find(index, key, hash_of(key));
+  return index->table[at].slot == slot ? at : -1;
+}
+
+/* A slot has one key: whatever led to it before does so no more. */
+static int insert(KeyIndex *index, const uint8_t *key, int32_t slot) {
+  uint64_t hash = hash_of(key);
+  if (index->table[find(index, key, hash)].slot != EMPTY) return 0;
+  int64_t before = bucket_of(index, slot);
+  if (before >= 0) erase(index, before);
+  index->table[find(index, key, hash)] = (Bucket){slot, tag_of(hash)};
+  memcpy(index->keys[slot], key, KEY_BYTES);
+  index->used++;
+  return 1;
 }
 
 static const uint8_t *key_argument(PyObject *object) {
@@ -102,32 +111,47 @@ static int find_group(const KeyIndex *index, PyObject **keys, int count, int32_t
   return count;
 }
 
-/* The longest known prefix as a list of slots; with `leases`, one more lease on each. */
-static PyObject *longest_prefix(KeyIndex *index, PyObject *sequence, int32_t *leases) {
+/* Slots of the longest prefix that is known and whose slots' `states` are all `wanted`; with
+ * `leases`, one more lease on each. */
+static PyObject *longest_prefix(KeyIndex *index, PyObject *sequence, const Bytes *states, int32_t *leases) {
   PyObject *keys = PySequence_Fast(sequence, "keys must be a sequence");
   if (!keys) return NULL;
   PyObject *found = PyList_New(0);
   Py_ssize_t total = PySequence_Fast_GET_SIZE(keys);
   int32_t slots[GROUP];
   for (Py_ssize_t first = 0; found && first < total; first += GROUP) {
-    int wanted = (int)(total - first < GROUP ? total - first : GROUP);
-    int known = find_group(index, PySequence_Fast_ITEMS(keys) + first, wanted, slots);
-    if (known < 0 || append_slots(found, slots, known) < 0) Py_CLEAR(found);
-    for (int i = 0; found && leases && i < known; i++) leases[slots[i]]++;
-    if (known < wanted) break;
+    int asked = (int)(total - first < GROUP ? total - first : GROUP);
+    int known = find_group(index, PySequence_Fast_ITEMS(keys) + first, asked, slots);
+    int sound = 0;
+    while (sound < known && states->at[slots[sound]] == states->wanted) sound++;
+    if (known < 0 || append_slots(found, slots, sound) < 0) Py_CLEAR(found);
+    for (int i = 0; found && leases && i < sound; i++) leases[slots[i]]++;
+    if (sound < asked) break;
   }
   Py_DECREF(keys);
   return found;
 }
 
-static PyObject *index_prefix(PyObject *self, PyObject *keys) { return longest_prefix((KeyIndex *)self, keys, NULL); }
+static PyObject *index_prefix(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+  KeyIndex *index = (KeyIndex *)self;
+  Bytes states;
+  if (!takes("prefix", count, 3) || !bytes_array(args[1], args[2], index->slots, &states)) return NULL;
+  PyObject *found = longest_prefix(index, args[0], &states, NULL);
+  PyBuffer_Release(&states.view);
+  return found;
+}
 
 static PyObject *index_lease_prefix(PyObject *self, PyObject *const *args, Py_ssize_t count) {
   KeyIndex *index = (KeyIndex *)self;
+  Bytes states;
   Array leases;
-  if (!takes("lease_prefix", count, 2) || !int32_array(args[1], index->slots, &leases)) return NULL;
-  PyObject *found = longest_prefix(index, args[0], leases.at);
-  PyBuffer_Release(&leases.view);
+  if (!takes("lease_prefix", count, 4) || !bytes_array(args[1], args[2], index->slots, &states)) return NULL;
+  PyObject *found = NULL;
+  if (int32_array(args[3], index->slots, &leases)) {
+    found = longest_prefix(index, args[0], &states, leases.at);
+    PyBuffer_Release(&leases.view);
+  }
+  PyBuffer_Release(&states.view);
   return found;
 }
 
@@ -170,9 +194,8 @@ static PyObject *index_remove(PyObject *self, PyObject *object) {
   KeyIndex *index = (KeyIndex *)self;
   int32_t slot;
   if (!slot_argument(object, index->slots, &slot)) return NULL;
-  const uint8_t *key = index->keys[slot];
-  int64_t at = find(index, key, hash_of(key));
-  if (index->table[at].slot != slot) {
+  int64_t at = bucket_of(index, slot);
+  if (at < 0) {
     PyErr_Format(PyExc_KeyError, "no key leads to slot %d", (int)slot);
     return NULL;
   }
@@ -217,10 +240,10 @@ static void index_dealloc(PyObject *self) {
 }
 
 static PyMethodDef index_methods[] = {
-    {"prefix", index_prefix, METH_O, "prefix(keys) -> slots of the longest known prefix"},
-    {"lease_prefix", (PyCFunction)(void (*)(void))index_lease_prefix, METH_FASTCALL, "lease_prefix(keys, leases) -> slots, one more lease on each"},
+    {"prefix", (PyCFunction)(void (*)(void))index_prefix, METH_FASTCALL, "prefix(keys, states, wanted) -> slots of the longest known prefix"},
+    {"lease_prefix", (PyCFunction)(void (*)(void))index_lease_prefix, METH_FASTCALL, "lease_prefix(keys, states, wanted, leases) -> slots, one more lease on each"},
     {"get", index_get, METH_O, "get(key) -> slot or None"},
-    {"add", (PyCFunction)(void (*)(void))index_add, METH_FASTCALL, "add(key, slot) -> False if the key is known"},
+    {"add", (PyCFunction)(void (*)(void))index_add, METH_FASTCALL, "add(key, slot) -> False if the key is known; another key of the slot is forgotten"},
     {"add_many", (PyCFunction)(void (*)(void))index_add_many, METH_FASTCALL, "add_many(keys, slots): ValueError if one is known"},
     {"remove", index_remove, METH_O, "remove(slot): KeyError if no key leads to it"},
     {"key_at", index_key_at, METH_O, "key_at(slot) -> the last key that led to it"},

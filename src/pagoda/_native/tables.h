@@ -38,6 +38,24 @@ static inline int int32_array(PyObject *object, int64_t wanted, Array *array) {
   return 0;
 }
 
+/* The state of every slot, and the one that is asked for; release `view` when done. */
+typedef struct {
+  Py_buffer view;
+  const uint8_t *at;
+  long wanted;
+} Bytes;
+
+static inline int bytes_array(PyObject *object, PyObject *wanted, int64_t slots, Bytes *bytes) {
+  bytes->wanted = PyLong_AsLong(wanted);
+  if (bytes->wanted == -1 && PyErr_Occurred()) return 0;
+  if (PyObject_GetBuffer(object, &bytes->view, PyBUF_SIMPLE) < 0) return 0;
+  bytes->at = bytes->view.buf;
+  if (bytes->view.len == slots) return 1;
+  PyBuffer_Release(&bytes->view);
+  PyErr_Format(PyExc_ValueError, "not an array of %lld bytes", (long long)slots);
+  return 0;
+}
+
 static inline int slot_argument(PyObject *object, int64_t slots, int32_t *slot) {
   long long value = PyLong_AsLongLong(object);
   if (value == -1 && PyErr_Occurred()) return 0;

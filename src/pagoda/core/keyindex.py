@@ -16,6 +16,7 @@ from pagoda.core import native
 from pagoda.core.identity import DIGEST_BYTES, Key
 
 Leases = NDArray[np.int32]
+States = NDArray[np.uint8]
 
 
 class KeyIndex(Protocol):
@@ -23,11 +24,14 @@ class KeyIndex(Protocol):
 
     def __len__(self) -> int: ...
 
-    def prefix(self, keys: Sequence[Key]) -> list[int]:
-        """Slots of the longest known prefix of `keys`."""
+    def prefix(self, keys: Sequence[Key], states: States, wanted: int) -> list[int]:
+        """Slots of the longest prefix of `keys` that is known and whose slots are all in the
+        state `wanted`: an entry that outlived its block leads nowhere."""
         ...
 
-    def lease_prefix(self, keys: Sequence[Key], leases: Leases) -> list[int]:
+    def lease_prefix(
+        self, keys: Sequence[Key], states: States, wanted: int, leases: Leases
+    ) -> list[int]:
         """The same, with one more lease on each slot found."""
         ...
 
@@ -36,7 +40,8 @@ class KeyIndex(Protocol):
         ...
 
     def add(self, key: Key, slot: int) -> bool:
-        """Let `key` lead to `slot`; False, and nothing changes, if it leads somewhere."""
+        """Let `key` lead to `slot`, and no other key; False, and nothing changes, if it leads
+        somewhere already."""
         ...
 
     def add_many(self, keys: bytes, slots: NDArray[np.int32]) -> None:
@@ -62,17 +67,19 @@ class DictIndex:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def prefix(self, keys: Sequence[Key]) -> list[int]:
+    def prefix(self, keys: Sequence[Key], states: States, wanted: int) -> list[int]:
         found: list[int] = []
         for key in keys:
             slot = self._slots.get(key)
-            if slot is None:
+            if slot is None or states[slot] != wanted:
                 break
             found.append(slot)
         return found
 
-    def lease_prefix(self, keys: Sequence[Key], leases: Leases) -> list[int]:
-        found = self.prefix(keys)
+    def lease_prefix(
+        self, keys: Sequence[Key], states: States, wanted: int, leases: Leases
+    ) -> list[int]:
+        found = self.prefix(keys, states, wanted)
         for slot in found:
             leases[slot] += 1
         return found
@@ -83,6 +90,8 @@ class DictIndex:
     def add(self, key: Key, slot: int) -> bool:
         if key in self._slots:
             return False
+        if self._slots.get(self._keys[slot]) == slot:
+            del self._slots[self._keys[slot]]
         self._slots[key] = slot
         self._keys[slot] = key
         return True

@@ -51,6 +51,7 @@ class TierState:
         self.name = name
         self.slots = slots
         self.leases: Leases = np.zeros(slots, dtype=np.int32)  # of each slot; for reading
+        self.stale = 0  # entries met that led to a slot without its block; above 0 is a defect
         self._states = np.zeros(slots, dtype=np.uint8)
         self._generations = np.zeros(slots, dtype=np.uint64)
         self._index = make_index(slots)
@@ -61,15 +62,22 @@ class TierState:
         self._generation_at = memoryview(self._generations)
         self._lease_at = memoryview(self.leases)
 
-    # Queries: they change nothing.
+    # Queries: they change nothing, but for an entry that should not be there (`stale`).
 
     def prefix(self, keys: Sequence[Key]) -> list[int]:
         """Slots of the longest published prefix of `keys`."""
-        return self._index.prefix(keys)
+        found = self._index.prefix(keys, self._states, _PUBLISHED)
+        if len(found) < len(keys):
+            self._drop_stale(keys[len(found)])
+        return found
 
     def slot_of(self, key: Key) -> int | None:
         """The slot that `key` leads to, if it is published."""
-        return self._index.get(key)
+        slot = self._index.get(key)
+        if slot is None or self._state_at[slot] == _PUBLISHED:
+            return slot
+        self._drop_stale(key)
+        return None
 
     def key_of(self, slot: int) -> Key | None:
         """The key of a published slot."""
@@ -138,7 +146,10 @@ class TierState:
 
     def lease_prefix(self, keys: Sequence[Key]) -> list[int]:
         """Look up and lease the longest published prefix of `keys`."""
-        return self._index.lease_prefix(keys, self.leases)
+        found = self._index.lease_prefix(keys, self._states, _PUBLISHED, self.leases)
+        if len(found) < len(keys):
+            self._drop_stale(keys[len(found)])
+        return found
 
     def lease(self, slots: Sequence[int]) -> None:
         """Hold published slots; whoever leases releases."""
@@ -213,6 +224,14 @@ class TierState:
         assert (self.leases[states == _RETIRING] > 0).all(), (
             f"{name}: a retiring slot without lease was not freed"
         )
+
+    def _drop_stale(self, key: Key) -> None:
+        """Should a key still lead to a slot that lost its block, forget it: that is a defect
+        of ours, to be counted, and no reason to hand out the slot or to stop."""
+        slot = self._index.get(key)
+        if slot is not None:
+            self._index.remove(slot)
+            self.stale += 1
 
     def _unpublish(self, slot: int) -> None:
         assert self._state_at[slot] == _PUBLISHED, f"{self.name}: slot {slot} not published"

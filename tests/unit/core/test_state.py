@@ -166,7 +166,7 @@ DAMAGE: dict[str, Callable[[TierState], object]] = {
     "a free slot lost": lambda s: s._free.take(1),
     "a key lost": lambda s: s._index.remove(0),
     "a key that leads to a free slot": lambda s: s._index.add(key(9), 3),
-    "two keys for one slot": lambda s: s._index.add(key(9), 0),
+    "two keys for one slot": lambda s: (s._index.add(key(9), 0), s._index.add(key(1), 3)),
     "a negative lease": lambda s: s.leases.__setitem__(0, -1),
     "a lease on a free slot": lambda s: s.leases.__setitem__(3, 1),
     "a retiring slot that nobody holds": lambda s: (
@@ -233,4 +233,30 @@ def test_adoption_lifts_generations_above_all_that_were_found() -> None:
     assert (state.slot_of(key(1)), state.slot_of(key(2))) == (2, 0)
     assert (state.generation(2), state.generation(0)) == (9, 3)
     assert min(state.generation(1), state.generation(3)) > 11
+    state.check_invariants()
+
+
+@pytest.mark.parametrize("look", ["prefix", "lease_prefix", "slot_of"])
+def test_a_key_that_outlived_its_block_is_counted_and_leads_nowhere(look: str) -> None:
+    """The incident's kind: an eviction frees a slot and forgets to forget its key."""
+    state = _filled()
+    state._states[0] = SlotState.RESERVED  # somebody else's now
+    if look == "slot_of":
+        assert state.slot_of(key(1)) is None
+    else:
+        assert getattr(state, look)([key(1), key(2)]) == []
+    assert state.stale == 1
+    assert state.leases[0] == 0
+    assert state.slot_of(key(1)) is None
+    assert state.stale == 1, "it was forgotten"
+    assert state.prefix([key(2)]) == [1]
+
+
+def test_a_slot_has_one_key() -> None:
+    """Publishing over a key that was not forgotten leaves only the newer one."""
+    state = _filled()
+    state._states[0] = SlotState.RESERVED
+    assert state.publish([0], [key(5)]) == [0]
+    assert state.slot_of(key(1)) is None
+    assert state.slot_of(key(5)) == 0
     state.check_invariants()

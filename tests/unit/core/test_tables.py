@@ -38,9 +38,11 @@ def test_the_indexes_agree(tables: ModuleType, steps: list[tuple[str, int, list[
     """Adding, removing, prefixes, leases: whatever the order, wherever the probes run."""
     real, reference = tables.KeyIndex(SLOTS), DictIndex(SLOTS)
     leases, expected = np.zeros((2, SLOTS), dtype=np.int32)
+    states = np.full(SLOTS, 2, dtype=np.uint8)
+    states[::9] = 0  # whatever leads there is stale
     held: dict[int, int] = {}
     for what, slot, numbers in steps:
-        if what == "a" and slot not in held:
+        if what == "a":  # onto a taken slot too: its former key is forgotten
             for number in numbers[:1]:
                 added = reference.add(key(number), slot)
                 assert real.add(key(number), slot) == added
@@ -51,7 +53,10 @@ def test_the_indexes_agree(tables: ModuleType, steps: list[tuple[str, int, list[
             reference.remove(slot)
             del held[slot]
         keys = [key(number) for number in numbers]
-        assert real.lease_prefix(keys, leases) == reference.lease_prefix(keys, expected)
+        found = reference.lease_prefix(keys, states, 2, expected)
+        assert real.lease_prefix(keys, states, 2, leases) == found
+        assert real.prefix(keys, states, 2) == found
+        assert all(states[slot] == 2 for slot in found)
         assert [real.get(k) for k in keys] == [reference.get(k) for k in keys]
         assert len(real) == len(reference) == len(held)
         assert [real.key_at(s) for s in held] == [reference.key_at(s) for s in held]
@@ -75,14 +80,17 @@ def test_the_compiled_index_checks_its_arguments(tables: ModuleType) -> None:
     index = tables.KeyIndex(4)
     with pytest.raises(TypeError, match="32 bytes"):
         index.get(b"short")
+    states = np.zeros(4, dtype=np.uint8)
     with pytest.raises(TypeError, match="32 bytes"):
-        index.prefix([bytearray(32)])
+        index.prefix([bytearray(32)], states, 2)
+    with pytest.raises(ValueError, match="4 bytes"):
+        index.prefix([key(1)], states[:3], 2)
     with pytest.raises(IndexError):
         index.add(key(1), 4)
     with pytest.raises(ValueError, match="int32"):
-        index.lease_prefix([key(1)], np.zeros(3, dtype=np.int32))
+        index.lease_prefix([key(1)], states, 2, np.zeros(3, dtype=np.int32))
     with pytest.raises(ValueError, match="int32"):
-        index.lease_prefix([key(1)], np.zeros(4, dtype=np.float32))
+        index.lease_prefix([key(1)], states, 2, np.zeros(4, dtype=np.float32))
     with pytest.raises(ValueError, match="out of range"):
         tables.KeyIndex(-1)
 
