@@ -13,8 +13,8 @@ import os
 import secrets
 import stat
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,10 +33,16 @@ _COPY_STRIPES = 1024  # how far to look for a superblock's copy: tables of up to
 def plan(*, capacity_bytes: int, slot_bytes: int) -> Layout:
     """A new slab of at most `capacity_bytes`, table and all. Raises CapacityError when not
     even one slot fits."""
-    slots = max(1, capacity_bytes // (slot_bytes + HEADER_BYTES))
-    layout = Layout(slots=slots, slot_bytes=slot_bytes, slab_id=secrets.token_bytes(16))
-    while layout.size_bytes > capacity_bytes and layout.slots > 1:
-        layout = replace(layout, slots=layout.slots - 1)
+
+    def layout_of(slots: int) -> Layout:
+        return Layout(slots=slots, slot_bytes=slot_bytes, slab_id=slab_id)
+
+    slab_id = secrets.token_bytes(16)
+    most = capacity_bytes // (slot_bytes + HEADER_BYTES)
+    fitting = bisect_right(
+        range(1, most + 1), capacity_bytes, key=lambda n: layout_of(n).size_bytes
+    )
+    layout = layout_of(max(1, fitting))
     if layout.size_bytes > capacity_bytes:
         raise CapacityError(
             f"drive.capacity of {capacity_bytes} bytes holds no block of {slot_bytes} bytes: "
