@@ -11,6 +11,8 @@ from openai import OpenAI
 
 def main() -> None:
     """Ask twice; the second time the prompt's KV comes from the cache."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/openai_client.py URL, as http://127.0.0.1:8000/v1")
     client = OpenAI(base_url=sys.argv[1], api_key="none is needed on loopback")
     model = client.models.list().data[0].id
     question = "Explain in one sentence why the sky is blue. " * 8

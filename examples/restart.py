@@ -11,6 +11,7 @@ import tempfile
 import time
 
 from pagoda.engine.api import Request, Sampling, Update
+from pagoda.machine.leave import leave
 from pagoda.serve.compose import open_engine
 from pagoda.settings.tree import Settings
 
@@ -54,6 +55,8 @@ def ask(model: str, drive: str) -> str:
 
 def main() -> None:
     """Two engines, one drive."""
+    if len(sys.argv) != 2:
+        sys.exit('usage: python examples/restart.py MODEL_DIRECTORY, as "$(pagoda model path)"')
     with tempfile.TemporaryDirectory() as drive:
         computed, restored = (ask(sys.argv[1], drive) for _ in range(2))
     assert restored == computed, "a restored answer differs from the computed one"
@@ -61,3 +64,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)  # after torch, without the interpreter's teardown

@@ -58,3 +58,20 @@ def test_no_example_is_forgotten() -> None:
     """Each file in examples/ has a test here."""
     tested = {"restart.py", "openai_client.py", "own_tier.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+
+
+@pytest.mark.parametrize("name", ["restart.py", "openai_client.py"])
+def test_a_missing_argument_is_told(name: str) -> None:
+    """Without its argument an example says how it is run, not with a traceback."""
+    if name == "openai_client.py":
+        pytest.importorskip("openai")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"usage: python examples/{name}")

@@ -17,6 +17,7 @@ from rich.status import Status
 from pagoda.cli import bench_tables
 from pagoda.cli.bench_index import index
 from pagoda.cli.bench_output import Json, OptionalJson, show
+from pagoda.cli.main import INTERRUPTED
 from pagoda.core.errors import SettingsError
 from pagoda.lab.bench.engine.setup import Setup
 from pagoda.lab.bench.host import usable_cpus
@@ -36,8 +37,17 @@ def bench() -> None:
 
 
 def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    """A bar on a terminal; nothing elsewhere, where Rich would leave an empty line."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 def _status() -> Status:
@@ -76,7 +86,10 @@ def serve(  # noqa: PLR0913  (a command's parameters are its flags)
     ] = None,
     json_to: Json = None,
 ) -> None:
-    """Put a load on any OpenAI-compatible server and report what its users would feel."""
+    """Put a load on any OpenAI-compatible server and report what its users would feel.
+
+    Ctrl-C ends the load early and reports what was measured so far, with status 130.
+    """
     settings = LoadSettings(
         profile=profile,
         requests=requests,
@@ -95,6 +108,8 @@ def serve(  # noqa: PLR0913  (a command's parameters are its flags)
         task = progress.add_task("requests", total=settings.requests)
         found = asyncio.run(measure_server(target, settings, lambda _: progress.advance(task)))
     show(found, json_to, bench_tables.serve_tables)
+    if found["interrupted"]:
+        raise typer.Exit(INTERRUPTED)
     if not found["requests"]["served"]:
         raise typer.Exit(1)
 

@@ -41,7 +41,8 @@ def serve_tables(report: dict[str, Any]) -> Group:
 
 def _latency_table(report: dict[str, Any]) -> Table:
     load = report["load"]
-    table = Table(title=f"{load['profile']}, {load['loop']} loop: latency in ms")
+    stopped = ", stopped early" if report["interrupted"] else ""
+    table = Table(title=f"{load['profile']}, {load['loop']} loop{stopped}: latency in ms")
     table.add_column("time")
     for name in ("p50", "p90", "p99", "max"):
         table.add_column(name, justify="right")

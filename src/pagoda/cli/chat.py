@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated, Protocol
 
 import typer
-from rich.console import Console
 
 from pagoda.cli.answers import Counts, EngineSource, Message, Options, ServerSource, Source
 from pagoda.cli.flags import takes_settings
 from pagoda.core.errors import PagodaError, SettingsError
+from pagoda.lab.progress import Step, terminal
 from pagoda.settings import Rank, Resolved, Server
 
 
@@ -225,7 +225,10 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
         Path | None, typer.Option(help="File with the server's key; else PAGODA_API_KEY.")
     ] = None,
     system: Annotated[str, typer.Option(help="Instructions that come first.")] = "",
-    temperature: Annotated[float | None, typer.Option(min=0, help="0 is greedy.")] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0, help="0 is greedy. [default: 0; with --url the server's own]"),
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Questions from standard input, a JSON line an answer.")
@@ -237,13 +240,16 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
     answers. Ctrl-C stops an answer, Ctrl-D leaves. Without a terminal, each line of standard
     input is a question.
     """
+    if temperature is None and url is None:
+        temperature = 0.0  # small models wander above, and the same answer twice shows the cache
     options = Options(temperature=temperature, max_tokens=max_tokens)
     settings = resolved.settings
     source: Source
     if url is None and resolved.origins["model.path"].rank is Rank.FLAG:
         from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
 
-        with Console(stderr=True).status("Loading the model"):
+        with terminal() as tell:
+            tell(Step(f"loading {settings.model.path}"))
             source = EngineSource(open_engine(settings), options=options)
     else:
         key = _api_key(api_key_file)

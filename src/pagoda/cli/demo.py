@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +39,7 @@ def command(
     Status 1 when an answer differs or nothing was restored.
     """
     console = Console()
+    given = model
     if model is None:
         with terminal() as tell:
             model = demo_model(tell)
@@ -46,18 +51,28 @@ def command(
 
         report = run_demo(model, say=say, seed=seed)
     console.print(Panel(report.computed.text.strip(), title=QUESTION, width=78))
-    console.print(_table(report))
+    console.print(table(report))
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
     _judge(report)
+    console.print(f"Next: {next_step(given)}", highlight=False, soft_wrap=True)
 
 
-def _table(report: Report) -> Table:
-    table = Table(title="The same question, asked of three processes", show_lines=False)
-    table.add_column("", no_wrap=True)
-    for column in ("process", "first token", "tokens restored", "quarantined"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("answer", no_wrap=True)
+def next_step(model: Path | None) -> str:
+    """What to type to talk to the model (None: the demonstration's), from this directory."""
+    beside = Path(sys.executable).with_name("pagoda")
+    pagoda = "pagoda" if shutil.which("pagoda") else shlex.quote(os.path.relpath(beside))
+    path = f'"$({pagoda} model path)"' if model is None else shlex.quote(str(model))
+    return f"{pagoda} serve --model {path}\n      and, in another terminal: {pagoda} chat"
+
+
+def table(report: Report) -> Table:
+    """The three acts beside each other; fits 80 columns."""
+    shown = Table(title="The same question, asked of three processes", show_lines=False)
+    shown.add_column("", no_wrap=True)
+    for column in ("process", "first token", "from cache", "quarantined"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    shown.add_column("answer", no_wrap=True)
     acts = {
         "computed": report.computed,
         "restored": report.restored,
@@ -65,16 +80,16 @@ def _table(report: Report) -> Table:
     }
     for name, answer in acts.items():
         same = "same" if answer.text == report.computed.text else "DIFFERS"
-        table.add_row(
+        shown.add_row(
             name,
             str(answer.pid),
             f"{answer.ttft_s * 1000:,.0f} ms",
-            f"{answer.tokens_cached:,} of {answer.prompt_tokens:,}",
+            f"{answer.tokens_cached} of {answer.prompt_tokens}",
             str(answer.blocks_quarantined),
             "—" if answer is report.computed else same,
         )
-    table.caption = f"speed-up: {report.speed_up:.1f} ×"
-    return table
+    shown.caption = f"speed-up: {report.speed_up:.1f} ×"
+    return shown
 
 
 def _judge(report: Report) -> None:

@@ -29,6 +29,7 @@ from pagoda.cli.plan_inputs import (
     pcie_link,
     rank_notes,
     share,
+    too_small,
 )
 from pagoda.cli.plan_tables import print_capacity, print_catalogue, print_plan
 from pagoda.core.errors import SettingsError
@@ -117,6 +118,9 @@ def kv(  # noqa: PLR0913  (a command's parameters are its flags)
     found = chosen(geometry, dtype, parallel, budget)
     notes = [f"{allocator}'s allocator; --available-gib is one rank's", dtype.describe()]
     notes += [*rank_notes(geometry, parallel), *found.assumptions]
+    if found.concurrency < 1:
+        notes.insert(0, too_small(found, available_gib))
+        typer.secho(f"warning: {notes[0]}", fg="yellow", err=True)
     found = replace(found, assumptions=tuple(notes))
     if as_json:
         typer.echo(json.dumps(capacity_json(found), indent=2))

@@ -13,7 +13,14 @@ from pagoda.advise.plan.hostgpus import QUERY, parse_gpus
 from pagoda.advise.plan.links import pcie_bytes_per_s
 from pagoda.advise.plan.load import load_trace
 from pagoda.core.errors import SettingsError
-from pagoda.core.sizing import AttentionLayers, KvShape, LatentLayers, LayerGroup, Parallel
+from pagoda.core.sizing import (
+    AttentionLayers,
+    Capacity,
+    KvShape,
+    LatentLayers,
+    LayerGroup,
+    Parallel,
+)
 
 _QUERY_TIMEOUT_S = 20.0
 
@@ -71,6 +78,15 @@ def rank_notes(shape: KvShape, parallel: Parallel) -> list[str]:
                 f"{-(-group.layers // parallel.pp)}, decides"
             )
     return list(dict.fromkeys(notes))
+
+
+def too_small(found: Capacity, available_gib: float) -> str:
+    """Return what to say of a pool that does not hold one request of the greatest length."""
+    return (
+        f"not one request of {found.max_model_len:,} tokens fits: it takes "
+        f"{found.request_bytes / GIB:,.2f} GiB of one rank, {available_gib:,.2f} GiB are there; "
+        "engines refuse to start so: a lower --max-model-len, more memory or more ranks"
+    )
 
 
 def parallel_of(sizes: tuple[int, int], dp: int | None, gpus: int | None) -> Parallel:

@@ -183,8 +183,8 @@ class _Stage:
             os.close(fd)
         self._drop_page_cache()
         self._say(
-            f"flipped a byte at offset {offset} of the slab: 0x{before:02x} is now 0x{after:02x} "
-            f"(block {entry.seal.depth} of the prompt)"
+            f"flipped byte {offset} of the slab, in the prompt's block {entry.seal.depth}: "
+            f"0x{before:02x} is now 0x{after:02x}"
         )
         return Flip(
             offset=offset, slot=entry.slot, depth=entry.seal.depth, before=before, after=after

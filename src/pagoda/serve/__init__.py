@@ -2,6 +2,6 @@
 
 from pagoda.serve.app import create_app
 from pagoda.serve.config import ServeConfig
-from pagoda.serve.server import Server, run_server
+from pagoda.serve.server import Server, bind, run_server
 
-__all__ = ["ServeConfig", "Server", "create_app", "run_server"]
+__all__ = ["ServeConfig", "Server", "bind", "create_app", "run_server"]

@@ -22,7 +22,7 @@ from pagoda.serve.config import ServeConfig
 from pagoda.serve.protocol import BoundedProtocol, LimitedConfig
 from pagoda.serve.traffic import Traffic
 
-__all__ = ["Server", "run_server"]
+__all__ = ["Server", "bind", "run_server"]
 
 logger = logging.getLogger("pagoda.serve")
 
@@ -37,16 +37,50 @@ def run_server(
     engine: Engine,
     config: ServeConfig,
     *,
+    address: socket.socket | None = None,
     registry: CollectorRegistry | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then closes the engine.
 
-    `on_ready` gets the URL once connections are accepted (by default it is printed). A stop
-    lets running requests finish within `grace_s`, ends the rest, and gives the engine
-    `flush_s` to write what is pending. Raises SettingsError when the address cannot be used.
+    `address` is what `bind` gave before the engine was loaded. `on_ready` gets the URL once
+    connections are accepted (by default it is printed). A stop lets running requests finish
+    within `grace_s`, ends the rest, and gives the engine `flush_s` to write what is pending.
+    Raises SettingsError when the address cannot be used.
     """
-    Server(engine, config, registry=registry, on_ready=on_ready or _announce).run()
+    ready = on_ready or _announce
+    Server(engine, config, address=address, registry=registry, on_ready=ready).run()
+
+
+def bind(config: ServeConfig) -> socket.socket:
+    """Claims the address without listening yet: loading a model takes long, and a port that is
+    taken shall be told before, while no client shall wait in a queue meanwhile.
+
+    Raises SettingsError when the address cannot be used.
+    """
+    try:
+        family = socket.getaddrinfo(config.host or None, config.port, type=socket.SOCK_STREAM)[0][0]
+        claimed = socket.socket(family)
+    except OSError as fault:
+        raise _unusable(config, fault) from fault
+    try:
+        claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            claimed.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        claimed.bind((config.host, config.port))
+    except OSError as fault:
+        claimed.close()
+        raise _unusable(config, fault) from fault
+    return claimed
+
+
+def _unusable(config: ServeConfig, fault: OSError) -> SettingsError:
+    return SettingsError(
+        f"cannot listen on {config.host}:{config.port}: {fault.strerror or fault}",
+        key="server.port",
+        source="ServeConfig",
+        remedy="choose another port with --port, or --port 0 for any free one",
+    )
 
 
 def _announce(url: str) -> None:
@@ -61,11 +95,13 @@ class Server:
         engine: Engine,
         config: ServeConfig,
         *,
+        address: socket.socket | None = None,
         registry: CollectorRegistry | None = None,
         on_ready: Callable[[str], None] = _announce,
     ) -> None:
         self._engine = engine
         self._config = config
+        self._address = address
         self._on_ready = on_ready
         self._traffic = Traffic(config)
         app = create_app(engine, config, registry=registry, traffic=self._traffic)
@@ -74,12 +110,21 @@ class Server:
     def run(self) -> None:
         """Serves until stopped, then closes the engine, also when serving failed."""
         try:
-            listener = _listen(self._config)
+            listener = self._listener()
             url = _url(listener)
             self._uvicorn.on_started = lambda: self._on_ready(url)
             self._uvicorn.run(sockets=[listener])
         finally:
             self._engine.close(flush_s=self._config.flush_s)
+
+    def _listener(self) -> socket.socket:
+        listener = self._address or bind(self._config)
+        try:
+            listener.listen(BACKLOG)
+        except OSError as fault:  # another process bound and listened since
+            listener.close()
+            raise _unusable(self._config, fault) from fault
+        return listener
 
     def stop(self) -> None:
         """Begins the same end as SIGTERM; from any thread, returns at once."""
@@ -103,19 +148,6 @@ def _uvicorn_config(app: object, config: ServeConfig) -> LimitedConfig:
     )
     made.limits = config
     return made
-
-
-def _listen(config: ServeConfig) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(config.host or None, config.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
-    except OSError as fault:
-        raise SettingsError(
-            f"cannot listen on {config.host}:{config.port}: {fault.strerror or fault}",
-            key="serve.port",
-            source="ServeConfig",
-            remedy="choose another port, or 0 for a free one",
-        ) from fault
 
 
 def _url(listener: socket.socket) -> str:

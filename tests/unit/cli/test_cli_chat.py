@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -282,6 +283,29 @@ def test_json_answers_are_lines(
     assert [answer["text"] for answer in answers] == ["Hello", "Hello"]
     assert answers[0]["counts"]["cached_tokens"] == 16
     assert 0 < answers[0]["first_token_s"] <= answers[0]["total_s"]
+
+
+def test_our_own_server_answers_greedily_and_others_as_they_are_set(
+    pagoda: Any, fake_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --temperature it is 0 for our own models and left to a server that --url names."""
+    monkeypatch.setenv("PAGODA_SERVER_PORT", fake_server.url.rsplit(":", 1)[1])
+    for args in ([], ["--url", fake_server.url], ["--temperature", "0.5"]):
+        monkeypatch.setattr("sys.stdin", io.StringIO("one\n"))
+        pagoda("chat", *args)
+    assert [body.get("temperature") for body in fake_server.bodies] == [0.0, None, 0.5]
+
+
+def test_loading_is_told_without_a_terminal(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A script's log says which model is loaded; answers have standard output to themselves."""
+    composed = SimpleNamespace(open_engine=lambda settings: FakeEngine())
+    monkeypatch.setitem(sys.modules, "pagoda.serve.compose", composed)  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    result = pagoda("chat", "--model", "tiny")
+    assert (result.status, result.out) == (0, "")
+    assert result.err == "loading tiny\n"
 
 
 def test_the_settings_key_goes_to_our_own_server_only(

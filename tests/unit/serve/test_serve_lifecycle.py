@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from pagoda.core.errors import SettingsError
 from pagoda.engine.api import CacheScope
-from pagoda.serve import ServeConfig, Server
+from pagoda.serve import ServeConfig, Server, bind
 from pagoda.testing.engine import FakeEngine
 
 
@@ -167,6 +167,40 @@ def test_a_port_in_use_is_a_settings_error_and_closes_the_engine(serving):
     port = int(serving.url.rpartition(":")[2])
     with pytest.raises(SettingsError, match=f"127.0.0.1:{port}"):
         Server(engine, ServeConfig(port=port)).run()
+    assert engine.closed
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_claimed_address_takes_no_client_until_the_server_runs(host):
+    """While a model loads, clients are refused, not left waiting; then the same port answers."""
+    config = ServeConfig(host=host, port=0)
+    address = bind(config)
+    name = address.getsockname()[:2]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(name, timeout=5)
+    ready: queue.Queue[str] = queue.Queue()
+    server = Server(FakeEngine(), config, address=address, on_ready=ready.put)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        url = ready.get(timeout=10)
+        assert url.endswith(f":{name[1]}")
+        assert httpx.get(url + "/health").status_code == 200
+    finally:
+        server.stop()
+        thread.join(10)
+
+
+def test_an_address_that_another_took_meanwhile_is_told():
+    """Two may claim one port; who listens second is told so, and closes the engine."""
+    first = bind(ServeConfig(port=0))
+    config = ServeConfig(port=first.getsockname()[1])
+    second = bind(config)
+    engine = FakeEngine()
+    with first:
+        first.listen()
+        with pytest.raises(SettingsError, match="cannot listen"):
+            Server(engine, config, address=second).run()
     assert engine.closed
 
 

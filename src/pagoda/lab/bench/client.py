@@ -66,7 +66,8 @@ async def served_model(client: httpx.AsyncClient) -> str:
         name = response.json()["data"][0]["id"]
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
         raise SettingsError(
-            f"{client.base_url}v1/models does not name a model: {error}", key="URL", source="flag",
+            f"{str(client.base_url).rstrip('/')}/v1/models does not name a model: {error}",
+            key="URL", source="flag",
             remedy="check that the server runs and the key is right, or give --model",
         ) from error  # fmt: skip
     return str(name)

@@ -20,22 +20,35 @@ OnSample = Callable[[Sample], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A finished load: the samples in the order they ended, its length in seconds, and how
-    many planned requests were never sent (time over, or their session had failed)."""
+    many planned requests were never sent (time over, or their session had failed). One that
+    was interrupted counts those that were under way as unsent, too."""
 
     samples: tuple[Sample, ...]
     seconds: float
     unsent: int
+    interrupted: bool = False
 
 
 async def run_load(asker: Asker, settings: LoadSettings, on_sample: OnSample) -> Run:
-    """Put the planned load on the server that `asker` knows; never raises for its failures."""
+    """Put the planned load on the server that `asker` knows; never raises for its failures.
+
+    Cancelling the task ends the load, and the run so far is returned.
+    """
     load = _Load(asker, settings, on_sample)
-    await load.run(plan(settings))
+    interrupted = False
+    try:
+        await load.run(plan(settings))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        task.uncancel()  # so that what comes after, closing connections, is not cancelled again
+        interrupted = True
     ended_s = max((sample.ended_s for sample in load.samples), default=load.start_s)
     return Run(
         samples=tuple(load.samples),
         seconds=ended_s - load.start_s,
         unsent=settings.requests - len(load.samples),
+        interrupted=interrupted,
     )
 
 

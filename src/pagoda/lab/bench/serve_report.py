@@ -24,6 +24,7 @@ def report(run: Run, settings: LoadSettings) -> dict[str, Any]:
         "kind": "pagoda bench serve",
         "load": asdict(settings) | {"loop": _loop(settings), "parallel": settings.parallel},
         "seconds": run.seconds,
+        "interrupted": run.interrupted,
         "requests": {
             "planned": settings.requests,
             "served": len(served),

@@ -63,6 +63,16 @@ def test_kv_takes_latents_windows_and_stages() -> None:
     assert any("replicated 4 times" in note for note in copied["assumptions"])
 
 
+def test_a_pool_below_one_request_is_warned_of() -> None:
+    """An engine would refuse to start: the warning has the sizes, for people and programs."""
+    geometry = ("--layers", "80", "--kv-heads", "8", "--head-dim", "128")
+    small, enough = _run(*KV, "2", *geometry), _run(*KV, "3", *geometry)
+    assert small.exit_code == 0
+    assert "warning: not one request of 8,192 tokens fits: it takes 2.50 GiB" in small.stderr
+    assert "not one request" not in enough.output
+    assert _json(*KV, "2", *geometry)["assumptions"][0].startswith("not one request")
+
+
 def test_kv_explains_in_words() -> None:
     """Without --json a table is printed, with --explain the formula too."""
     done = _run(*KV, "8", "--layers", "2", "--kv-heads", "2", "--head-dim", "64", "--explain")

@@ -1,6 +1,10 @@
 """`pagoda bench serve` from the command line, against a real socket."""
 
+import itertools
 import json
+import os
+import signal
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -86,6 +90,39 @@ def test_key_can_come_from_a_file(url: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 2
     assert "absent" in done.output
+
+
+def test_nobody_at_the_url_is_told_in_the_first_line() -> None:
+    """The error comes first, without an empty line of a bar that nobody sees, and names the
+    URL that was asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    done = CliRunner().invoke(app, ["bench", "serve", f"127.0.0.1:{port}"])
+    assert done.exit_code == 2
+    assert done.output.startswith(f"pagoda: http://127.0.0.1:{port}/v1/models does not name")
+
+
+def test_an_interrupt_reports_what_was_measured(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ctrl-C in a long load: the figures so far, as tables and JSON, with status 130."""
+    path = tmp_path / "report.json"
+    sent = itertools.count(1)
+
+    def interrupt(self: Handler) -> None:
+        if next(sent) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        post(self)
+
+    post = Handler.do_POST
+    monkeypatch.setattr(Handler, "do_POST", interrupt)
+    args = arguments(url, "--requests", "2000", "--concurrency", "1", "--json", str(path))
+    done = CliRunner().invoke(app, args, env={"PAGODA_API_KEY": KEY})
+    assert done.exit_code == 130
+    report = json.loads(path.read_text())
+    assert report["interrupted"] is True
+    assert 1 <= report["requests"]["served"] < 2000
+    assert "stopped early" in done.stdout
 
 
 def test_wrong_key_ends_with_the_servers_words(url: str) -> None:

@@ -48,6 +48,23 @@ def test_latencies_are_the_servers_delays() -> None:
     assert found["requests"] == {"planned": 6, "served": 6, "failed": 0, "unsent": 0}
 
 
+def test_a_cancelled_load_keeps_what_was_measured() -> None:
+    """Cancelled after two answers of 0.8 s each: both count, the third is not a failure."""
+    server, settings = always(SHORT), LoadSettings(requests=9, sessions=3, concurrency=1)
+
+    async def main() -> Run:
+        running = asyncio.create_task(run_load(server.asker(), settings, lambda _sample: None))
+        await asyncio.sleep(2.0)
+        running.cancel()
+        return await running
+
+    done = run(main())
+    assert done.interrupted
+    assert (len(done.samples), done.unsent, kinds(done)) == (2, 7, set())
+    assert done.seconds == pytest.approx(1.6)
+    assert not load(server, settings).interrupted
+
+
 def test_sessions_grow_by_answer_and_question() -> None:
     """Turn n sends what turn n-1 sent, then its answer, then a new question: a prefix that a
     cache can hold."""
