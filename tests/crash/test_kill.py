@@ -47,11 +47,13 @@ def open_drive(directory: Path) -> Store:
         StorePlan(
             block_bytes=SIZE,
             host_bytes=0,
-            drive=DriveConfig(
-                directory=directory,
-                capacity_bytes=13 << 20,
-                slot_bytes=SIZE,
-                free_floor_bytes=0,
+            drives=(
+                DriveConfig(
+                    directory=directory,
+                    capacity_bytes=13 << 20,
+                    slot_bytes=SIZE,
+                    free_floor_bytes=0,
+                ),
             ),
             config=StoreConfig(),
         ),

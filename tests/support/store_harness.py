@@ -49,9 +49,9 @@ class Harness:
 
     def open(self) -> None:
         """A store over the tiers as they are now (a restart when called again)."""
-        tiers = [SealedTier(tier) for tier in (self.upper, self.lower) if tier.geometry.slots]
+        ranks = [[SealedTier(tier)] for tier in (self.upper, self.lower) if tier.geometry.slots]
         self.store = Store(
-            tiers,
+            ranks,
             runtime=Runtime(
                 executor=self.executor,
                 clock=self.clock,

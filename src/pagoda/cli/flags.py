@@ -19,7 +19,7 @@ import typer
 from pagoda.settings import Resolved, load
 from pagoda.settings.keys import Key, all_keys, section_meanings
 
-_METAVARS = {"size": "SIZE", "duration": "TIME", "integer": "N", "text": "TEXT"}
+_METAVARS = {"size": "SIZE", "duration": "TIME", "integer": "N", "number": "N", "text": "TEXT"}
 _CONFIG_HELP = "Settings file; else PAGODA_CONFIG, ./pagoda.toml, or the user's pagoda.toml."
 
 

@@ -20,7 +20,7 @@ from pagoda.machine.commands import capture
 from pagoda.machine.mounts import Mount, mount_of, mounts
 from pagoda.machine.tree import HostTree
 
-__all__ = ["SpillFacts", "Wear", "locked_files", "spill_facts"]
+__all__ = ["SpillFacts", "Wear", "drive_of", "locked_files", "spill_facts"]
 
 PROBE_BYTES = 1 << 20
 _ALIGNMENT_BYTES = 4096
@@ -91,7 +91,7 @@ def spill_facts(tree: HostTree, directory: Path) -> SpillFacts:
         return SpillFacts(str(directory), str(real), problem="is not a directory")
     device = f"{os.major(state.st_dev)}:{os.minor(state.st_dev)}"
     mount = mount_of(mounts(tree), real) or Mount(device, "", "", frozenset(), "")
-    drive = _drive(tree, device, mount)
+    drive = drive_of(tree, device, mount)
     return SpillFacts(
         path=str(directory),
         real_path=str(real),
@@ -146,7 +146,7 @@ def _direct_round_trip(name: str) -> str:
         os.close(fd)
 
 
-def _drive(tree: HostTree, device: str, mount: Mount) -> str | None:
+def drive_of(tree: HostTree, device: str, mount: Mount) -> str | None:
     """The whole drive's name (nvme0n1) behind a device number; None for network file systems."""
     link = tree.root / "sys/dev/block" / device
     try:

@@ -22,9 +22,11 @@ from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
 from pagoda.machine.heap import trim_heap
 from pagoda.settings.tree import Settings, user_directory
+from pagoda.store.drives import EndurancePlan
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.fingerprint import Fingerprint, weights_fingerprint
 from pagoda.store.open import StorePlan, open_store
+from pagoda.store.scrub import ScrubPlan
 from pagoda.store.store import StoreConfig
 from pagoda.tiers.drive import DriveConfig
 
@@ -133,27 +135,35 @@ def _store_plan(settings: Settings, runner: Runner) -> StorePlan:
     return StorePlan(
         block_bytes=runner.block_bytes,
         host_bytes=settings.host.capacity,
-        drive=_drive(settings, runner.block_bytes),
+        drives=_drives(settings, runner.block_bytes),
+        endurance=EndurancePlan(
+            writes_per_day=settings.drive.writes_per_day,
+            total_bytes=settings.drive.total_writes,
+        ),
         config=StoreConfig(
             restore_deadline_s=settings.store.restore_deadline,
             write_deadline_s=settings.store.write_deadline,
             queue_bytes=queue_bytes,
+            scrub=ScrubPlan(
+                rate_bytes_s=settings.store.scrub_rate, every_s=settings.store.scrub_interval
+            ),
         ),
     )
 
 
-def _drive(settings: Settings, block_bytes: int) -> DriveConfig | None:
-    directory = settings.drive.directory()
-    if directory is None:
-        return None
-    if not settings.drive.path:
-        directory /= f"blocks-of-{block_bytes}"  # one slab, one size of slot
-    return DriveConfig(
-        directory=directory,
-        capacity_bytes=settings.drive.capacity,
-        slot_bytes=block_bytes,
-        free_floor_bytes=settings.drive.free_floor,
-        direct=settings.drive.direct,
+def _drives(settings: Settings, block_bytes: int) -> tuple[DriveConfig, ...]:
+    directories = settings.drive.directories()
+    if not settings.drive.path:  # one slab, one size of slot
+        directories = tuple(path / f"blocks-of-{block_bytes}" for path in directories)
+    return tuple(
+        DriveConfig(
+            directory=directory,
+            capacity_bytes=settings.drive.capacity,
+            slot_bytes=block_bytes,
+            free_floor_bytes=settings.drive.free_floor,
+            direct=settings.drive.direct,
+        )
+        for directory in directories
     )
 
 

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pagoda.settings.tree import Section, Settings
 from pagoda.settings.units import format_duration, format_size, parse_duration, parse_size
 
-Kind = Literal["size", "duration", "integer", "choice", "text", "secret"]
+Kind = Literal["size", "duration", "integer", "number", "choice", "text", "secret"]
 
 # Flags that people type daily are short; every other is --section-key.
 _SHORT_FLAGS = {"model.path": "--model", "server.host": "--host", "server.port": "--port"}
@@ -112,4 +112,6 @@ def _kind(info: FieldInfo) -> Kind:
     for mark in info.metadata:
         if isinstance(mark, BeforeValidator) and mark.func in _PARSERS:
             return _PARSERS[mark.func]
+    if info.annotation is float:
+        return "number"
     return "integer" if info.annotation is int else "text"

@@ -23,6 +23,33 @@ def _whole(value: object) -> object:
     return value
 
 
+def _directories(value: object) -> object:
+    """Several directories as one text, commas between them; each is there once."""
+    if isinstance(value, list):
+        good = [isinstance(path, str) and path and "," not in path for path in value]
+        if not good or not all(good):
+            raise ValueError("must be a list of directories without commas in their names")
+        value = ",".join(value)
+    if isinstance(value, str) and value:
+        paths = [path.strip() for path in value.split(",")]
+        if not all(paths):
+            raise ValueError("has an empty directory between two commas")
+        if len(paths) > 1 and "off" in paths:
+            raise ValueError("is both off and a directory")
+        if len({os.path.normpath(path) for path in paths}) < len(paths):
+            raise ValueError("names a directory twice")
+        return ",".join(paths)
+    return value
+
+
+def _finite(value: object) -> object:
+    """Refuses what pydantic would cast, and what is no number."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueError
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_finite), Field(allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 Count = Annotated[int, BeforeValidator(_whole)]
@@ -103,29 +130,42 @@ class Host(Section):
 
 
 class Drive(Section):
-    """The tier on a drive."""
+    """The tier on drives: one directory each, written and read side by side."""
 
-    path: str = Field(
+    path: Annotated[str, BeforeValidator(_directories)] = Field(
         default="",
-        description="Directory of the slab; empty: pagoda/kv in the user's cache directory; "
-        "off: no such tier.",
+        description="Directories, one a drive, with commas between them (in a file, a list will "
+        "do); empty: pagoda/kv in the user's cache directory; off: no such tier.",
     )
-    capacity: Size = Field(default=4 * GIB, ge=MIB, description="The slab never grows beyond this.")
+    capacity: Size = Field(
+        default=4 * GIB, ge=MIB, description="The slab of each drive never grows beyond this."
+    )
     free_floor: Size = Field(
-        default=2 * GIB, description="Space left free on the file system, always."
+        default=2 * GIB,
+        description="Space left free on each file system, always: with less, nothing is written.",
+    )
+    writes_per_day: Number = Field(
+        default=1.0,
+        ge=0,
+        le=1000,
+        description="How often a day the whole of a drive (its file system) may be written, so "
+        "that it lasts; 0: no limit.",
+    )
+    total_writes: Size = Field(
+        default=0, description="Bytes that may be written to each drive in all; 0: no limit."
     )
     direct: Switch = Field(
         default="auto", description="O_DIRECT; on: refuse to start without it; off: buffered."
     )
     io_threads: Count = Field(default=4, ge=1, le=256, description="Reads and writes at a time.")
 
-    def directory(self, environ: Mapping[str, str] = os.environ) -> Path | None:
-        """Where the slab lives, or None when the tier is off."""
+    def directories(self, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+        """Where the slabs live, one a drive; none when the tier is off."""
         if self.path == "off":
-            return None
+            return ()
         if self.path:
-            return Path(self.path).expanduser()
-        return user_directory("XDG_CACHE_HOME", ".cache", environ) / "pagoda" / "kv"
+            return tuple(Path(path).expanduser() for path in self.path.split(","))
+        return (user_directory("XDG_CACHE_HOME", ".cache", environ) / "pagoda" / "kv",)
 
 
 class Store(Section):

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     LOAD = "load"
     STORE = "store"
     SCRUB = "scrub"
+    CHECK = "check"
 
 
 class Lane(NamedTuple):
@@ -71,7 +72,12 @@ class ThreadExecutor:
 
     def __init__(self, *, load_threads: int, store_threads: int) -> None:
         self._ended = threading.Event()
-        self._counts = {Kind.LOAD: load_threads, Kind.STORE: store_threads, Kind.SCRUB: 1}
+        self._counts = {
+            Kind.LOAD: load_threads,
+            Kind.STORE: store_threads,
+            Kind.SCRUB: 1,
+            Kind.CHECK: 1,
+        }
         self._queues: dict[Lane, SimpleQueue[Job | None]] = {}
 
     def submit(self, lane: Lane, job: Job) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pagoda.core.errors import TierError
 from pagoda.core.events import (
-    Degraded,
     Evicted,
     Observer,
     Quarantined,
@@ -16,71 +17,72 @@ from pagoda.core.identity import Key
 from pagoda.core.policy import Policy
 from pagoda.core.residency import Residency
 from pagoda.core.state import TierState
-from pagoda.seal.header import Seal
-from pagoda.tiers.sealed import Order, SealedTier
+from pagoda.store.copies import newest_copies
+from pagoda.store.trust import Trust
+from pagoda.store.wear import Wear
+from pagoda.tiers.sealed import Found, Order, SealedTier, reason_of
 
 RUN_BYTES = 4 << 20  # one I/O order moves about this much
-_FIRST_PAUSE_S = 5.0
-_LONGEST_PAUSE_S = 80.0
+_FIRST_GUESS_BYTES_A_SECOND = 1e9
 
 
-class Pause:
-    """A direction of I/O that failed is left alone for a while; each failure doubles it."""
+class Traffic:
+    """How much I/O is under way, and how fast this tier writes."""
 
     def __init__(self) -> None:
-        self._until_s = 0.0
-        self._length_s = _FIRST_PAUSE_S
+        self.flying_bytes = 0
+        self._bytes_a_second = _FIRST_GUESS_BYTES_A_SECOND
 
-    def active(self, now_s: float) -> bool:
-        return now_s < self._until_s
+    def seconds(self) -> float:
+        """How long what is under way takes, at the speed of late."""
+        return self.flying_bytes / self._bytes_a_second
 
-    def failed(self, now_s: float) -> None:
-        self._until_s = now_s + self._length_s
-        self._length_s = min(2 * self._length_s, _LONGEST_PAUSE_S)
-
-    def succeeded(self) -> None:
-        self._length_s = _FIRST_PAUSE_S
+    def measured(self, size_bytes: int, seconds: float) -> None:
+        """A write of this size took this long."""
+        if seconds > 0 and size_bytes > 0:
+            self._bytes_a_second += (size_bytes / seconds - self._bytes_a_second) / 8
 
 
 class Level:
-    """One tier of the store. All methods run in the owner's thread."""
+    """One tier of the store: state, policy, standing and write budget of its own, so that
+    whatever happens to it costs only its own blocks. All methods run in the owner's thread."""
 
-    def __init__(self, sealed: SealedTier, policy: Policy, observer: Observer) -> None:
+    def __init__(
+        self, sealed: SealedTier, policy: Policy, observer: Observer, *, wear: Wear | None = None
+    ) -> None:
         self.sealed = sealed
         self.name = sealed.name
         self.residency = Residency(TierState(sealed.name, sealed.geometry.slots), policy)
         self.state = self.residency.state
         self.run_blocks = max(1, RUN_BYTES // sealed.geometry.slot_bytes)
+        self.trust = Trust(sealed.name, observer)
+        self.wear = wear or Wear()
+        self.traffic = Traffic()
         self._observer = observer
-        self._reading = Pause()
-        self._writing = Pause()
 
-    def rebuild(self) -> tuple[int, int]:
+    def rebuild(self) -> Found:
         """Index what an earlier process committed: newest copy of each key, oldest first.
 
-        Returns how many blocks were found, and how many headers were dropped as damaged or
-        as older copies. Blocks on I/O; raises TierError.
+        Returns what was found; headers that are damaged, or of older copies, are erased. Blocks
+        on I/O; raises TierError.
         """
-        sound, damaged = self.sealed.scan()
-        newest: dict[Key, tuple[int, Seal]] = {}
-        stale: list[int] = []
-        for slot, seal in sorted(sound, key=lambda item: (item[1].created_ms, -item[1].depth)):
-            if seal.key in newest:
-                stale.append(newest.pop(seal.key)[0])
-            newest[seal.key] = (slot, seal)
+        found = self.sealed.scan()
+        keep, stale = newest_copies(found)
+        keys = np.frombuffer(found.keys, dtype="V32")[keep]
         self.residency.adopt(
-            [(slot, key) for key, (slot, _) in newest.items()],
-            generations=[seal.generation for _, seal in newest.values()],
+            found.slots[keep],
+            keys.tobytes(),
+            generations=found.generations[keep],
+            floor=found.floor,
         )
-        dropped = stale + damaged
-        self.sealed.free(dropped)
-        return len(newest), len(dropped)
+        self.sealed.free(stale + found.damaged)
+        return found
 
     def readable(self, now_s: float) -> bool:
-        return not self._reading.active(now_s)
+        return self.trust.readable(now_s)
 
     def writable(self, now_s: float) -> bool:
-        return not self._writing.active(now_s)
+        return self.trust.writable(now_s)
 
     def reserve(self, count: int) -> list[int]:
         """Slots for filling; evicts, and tells of it."""
@@ -97,35 +99,35 @@ class Level:
             for slot, key in zip(slots, keys, strict=True)
         ]
 
-    def read_succeeded(self) -> None:
-        self._reading.succeeded()
-
-    def write_succeeded(self) -> None:
-        self._writing.succeeded()
-
     def read_failed(self, slot: int, reason: Reason, now_s: float) -> None:
         """A leased slot held a bad block, or none that could be read: it leaves service."""
         if self.state.key_of(slot) is not None:
             self.residency.quarantine([slot])
             self._observer(Quarantined(tier=self.name, slots=1, reason=reason))
         if reason is Reason.IO_ERROR:
-            self._pause_reads(reason, now_s)
+            self.trust.read_failed(reason, now_s)
 
     def read_late(self, hanging: Sequence[int], now_s: float) -> None:
         """Reads are late; the blocks of leased slots whose I/O hangs are not found again."""
         self.residency.retire([slot for slot in hanging if self.state.key_of(slot) is not None])
-        self._pause_reads(Reason.TIMEOUT, now_s)
+        self.trust.read_failed(Reason.TIMEOUT, now_s)
 
-    def _pause_reads(self, reason: Reason, now_s: float) -> None:
-        if self.readable(now_s):
-            self._reading.failed(now_s)
-            self._observer(Degraded(tier=self.name, reason=reason, detail="reads are paused"))
-
-    def write_failed(self, error: TierError, reason: Reason, now_s: float) -> None:
+    def write_failed(self, error: TierError, now_s: float) -> None:
         """Writing stops for a while; what is there can still be read."""
-        if self.writable(now_s):
-            self._writing.failed(now_s)
-            self._observer(Degraded(tier=self.name, reason=reason, detail=error.message))
+        self.trust.write_failed(reason_of(error), error.message, now_s)
+
+    def write_late(self, now_s: float) -> None:
+        """A write or an erasing hangs; its slots stay taken until it has ended."""
+        self.trust.write_failed(Reason.TIMEOUT, "a write is late", now_s)
+
+    def drop(self, slots: list[int], now_s: float) -> None:
+        """Forget blocks before anything is in service. A header that cannot be erased leads to
+        nothing in this process, and is judged anew in the next. Blocks on I/O."""
+        self.residency.retire(slots)
+        try:
+            self.sealed.free(slots)
+        except TierError as error:
+            self.write_failed(error, now_s)
 
     def withdraw(self, slots: Sequence[int]) -> None:
         """Unpublish blocks whose headers are about to be erased. The slots are leased until

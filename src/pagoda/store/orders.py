@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pagoda.store.executor import Lane, Runtime
+from pagoda.store.executor import Kind, Lane, Runtime
 
 Result = TypeVar("Result")
 
@@ -47,7 +47,12 @@ class Orders:
 
     @property
     def flying(self) -> int:
-        return len(self._flights)
+        """Orders under way that hold slots or buffers; a look at a drive's health holds none."""
+        return sum(flight.lane.kind is not Kind.CHECK for flight in self._flights)
+
+    def any(self) -> bool:
+        """Whether anything at all is under way."""
+        return bool(self._flights)
 
     def touching(self, tier: str) -> bool:
         """Whether a job under way may still read or write this tier."""

@@ -11,6 +11,7 @@ from pagoda.core.events import Reason, Refused, Restored
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
 from pagoda.core.state import TierState
+from pagoda.core.suspects import Suspects
 from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
@@ -40,6 +41,16 @@ class Load:
         """Which of the restore's blocks."""
         return range(self.fetch.first, self.fetch.first + len(self.fetch.slots))
 
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Of those blocks."""
+        return self.restore.keys[self.fetch.first : self.fetch.first + len(self.fetch.slots)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its buffers."""
+        return sum(len(buffer) for buffer in self.into())
+
     def into(self) -> list[memoryview]:
         """The buffers to read into."""
         return [self.restore.into[position] for position in self.positions]
@@ -60,8 +71,11 @@ class Reader:
         runtime: Runtime,
         orders: Orders,
         erase: Callable[[Level, list[int]], None],
+        suspects: Suspects,
     ) -> None:
         self._levels = levels
+        self._absent = [TierState(level.name, 0) for level in levels]  # of unreadable levels
+        self._suspects = suspects
         self._clock = runtime.clock
         self._observer = runtime.observer
         self._orders = orders
@@ -70,15 +84,19 @@ class Reader:
 
     def match(self, keys: Sequence[Key]) -> int:
         """How many leading blocks could be restored now. Changes nothing."""
-        return resident_prefix(self._readable(), keys)
+        trusted = self._suspects.trusted(keys, self._clock())
+        return resident_prefix(self._readable(), keys[:trusted])
 
     def start(self, restore: Restore) -> None:
-        """Order every block that a level holds; the others are misses at once."""
+        """Order the longest prefix that the levels hold; the blocks behind it are misses at
+        once. A suspect block ends the prefix, whoever holds it."""
         runs = [level.run_blocks for level in self._levels]
-        fetches = plan_fetches(self._readable(), restore.keys, run_blocks=runs)
+        trusted = self._suspects.trusted(restore.keys, self._clock())
+        fetches = plan_fetches(self._readable(), restore.keys[:trusted], run_blocks=runs)
         found = sum(len(fetch.slots) for fetch in fetches)
         absent = range(found, len(restore.keys))
-        restore.landed(absent, [Miss() for _ in absent])
+        reason = Reason.SUSPECT if found == trusted < len(restore.keys) else Reason.ABSENT
+        restore.landed(absent, [Miss(reason if i == found else Reason.ABSENT) for i in absent])
         for fetch in fetches:
             self._send(Load(restore, fetch))
 
@@ -104,8 +122,8 @@ class Reader:
         """States to look up in; a level whose reads are paused looks empty."""
         now_s = self._clock()
         return [
-            level.state if level.readable(now_s) else TierState(level.name, 0)
-            for level in self._levels
+            level.state if level.readable(now_s) else absent
+            for level, absent in zip(self._levels, self._absent, strict=True)
         ]
 
     def _send(self, load: Load) -> None:
@@ -113,9 +131,9 @@ class Reader:
         level.state.lease(load.fetch.slots)
         level.residency.touch(load.fetch.slots)
         load.restore.started(load.positions, level.name)
-        keys = [load.restore.keys[position] for position in load.positions]
-        orders = level.orders(load.fetch.slots, keys)
+        orders = level.orders(load.fetch.slots, load.keys)
         self._loads.append(load)
+        level.traffic.flying_bytes += load.size_bytes
         self._orders.send(
             Lane(level.name, Kind.LOAD), lambda: self._read(load, level, orders), self._landed
         )
@@ -141,6 +159,7 @@ class Reader:
         load.outcomes = [Unavailable(level.name, Reason.TIMEOUT) for _ in load.positions]
         load.restore.landed(load.positions, load.outcomes)
         self._loads.remove(load)
+        level.traffic.flying_bytes -= load.size_bytes
         level.state.release(load.fetch.slots)
 
     def _landed(self, load: Load) -> None:
@@ -148,6 +167,7 @@ class Reader:
             return
         level = self._levels[load.fetch.tier]
         self._loads.remove(load)
+        level.traffic.flying_bytes -= load.size_bytes
         load.restore.landed(load.positions, load.outcomes)
         bad = [] if load.expired else self._account(load, level)
         level.state.release([slot for slot in load.fetch.slots if slot not in bad])
@@ -161,7 +181,8 @@ class Reader:
             return []
         bad: list[int] = []
         arrived: list[memoryview] = []
-        for slot, buffer, outcome in zip(load.fetch.slots, load.into(), load.outcomes, strict=True):
+        rows = zip(load.fetch.slots, load.keys, load.into(), load.outcomes, strict=True)
+        for slot, key, buffer, outcome in rows:
             match outcome:
                 case Hit():
                     arrived.append(buffer)
@@ -170,13 +191,14 @@ class Reader:
                 case Corrupt(reason=reason) | Unavailable(reason=reason):
                     self._refuse(level, reason)
                     level.read_failed(slot, reason, self._clock())
+                    self._suspects.add(key, self._clock())
                     bad.append(slot)
         if arrived:
             self._tell_arrived(level, arrived, load.seconds)
         return bad
 
     def _tell_arrived(self, level: Level, arrived: list[memoryview], seconds: float) -> None:
-        level.read_succeeded()
+        level.trust.read_succeeded()
         self._observer(
             Restored(
                 tier=level.name,
@@ -196,3 +218,5 @@ class Reader:
         level = self._levels[load.fetch.tier]
         self._refuse(level, Reason.TIMEOUT, blocks=len(load.fetch.slots))
         level.read_late(load.fetch.slots if load.started else (), self._clock())
+        for key in load.keys if load.started else ():
+            self._suspects.add(key, self._clock())

@@ -1,87 +1,39 @@
-"""Storing in the background: from device blocks to the first level, and from level to level.
+"""Storing in the background: from device blocks to the first rank, and from rank to rank.
 
-Each level has a queue. A write takes blocks off it in runs of about 4 MiB; blocks that the
-level already holds are skipped. What a level has committed is queued for the next one and
-read back through its seal into staging memory, so a bad byte does not travel down.
+Each rank has a queue. A run of about 4 MiB goes to the member that is best off (core.placement),
+one run a member at a time, so that a stuck drive holds up what it has and no more. Blocks that
+the rank already holds are skipped. What a rank has committed is queued for the next one and
+read back through its seal into staging memory, so a bad byte does not travel down. Staging
+belongs to one member each; loads have the memory of their callers, so neither starves the other.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from pagoda.core.errors import TierError
 from pagoda.core.events import Reason, Skipped, Stored
-from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.outcome import Hit
-from pagoda.machine.buffers import aligned_buffer
-from pagoda.seal.header import Seal
+from pagoda.core.identity import Key
+from pagoda.store.block import Block
 from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
-from pagoda.store.orders import Orders
-from pagoda.tiers.sealed import Order, reason_of
+from pagoda.store.orders import Due, Orders
+from pagoda.store.queue import Pending, QueueLimits, Source, WriteQueue
+from pagoda.store.rank import Rank
+from pagoda.store.wear import Job, Then
+from pagoda.store.write import Write, loads_of, staging_of
+from pagoda.tiers.sealed import reason_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block to store: its name, its place in its chain, and its bytes in caller's memory."""
+class Hooks:
+    """What else the store does about a run: take published blocks back, with their headers,
+    and hear which keys' blocks were written anew."""
 
-    namespace: NamespaceId
-    key: Key
-    parent: Key
-    depth: int
-    tokens: int
-    payload: memoryview
-
-    def seal(self, *, generation: int, created_ms: int) -> Seal:
-        """The seal to write, its digest still to be filled in."""
-        return Seal(
-            namespace=self.namespace,
-            key=self.key,
-            parent=self.parent,
-            depth=self.depth,
-            tokens=self.tokens,
-            generation=generation,
-            raw_bytes=len(self.payload),
-            stored_bytes=len(self.payload),
-            payload_digest=bytes(16),
-            created_ms=created_ms,
-        )
-
-
-@dataclass(slots=True)
-class Pending:
-    """A block in a level's queue. `source` is the slot one level up that holds it (leased);
-    None means that its bytes still lie with the caller, who is told by `release`."""
-
-    block: Block
-    release: Callable[[], object]
-    until_s: float
-    source: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLimits:
-    """How much may wait in each level's queue, and for how long."""
-
-    size_bytes: int
-    wait_s: float
-
-
-@dataclass(slots=True)
-class Write:
-    """A run of blocks on its way into a level."""
-
-    level: int
-    items: list[Pending]
-    slots: list[int]
-    staging: memoryview | None
-    epoch: int
-    error: TierError | None = None
-    lost: list[bool] = field(default_factory=list)  # the source could not be verified
-    seconds: float = 0.0
+    withdraw: Callable[[Level, list[int]], None]
+    stored: Callable[[Sequence[Key]], None]
 
 
 class Writer:
@@ -89,145 +41,149 @@ class Writer:
 
     def __init__(
         self,
-        levels: Sequence[Level],
+        ranks: Sequence[Rank],
         *,
         runtime: Runtime,
         orders: Orders,
-        withdraw: Callable[[Level, list[int]], None],
         limits: QueueLimits,
+        hooks: Hooks,
     ) -> None:
-        self._levels = levels
+        self._ranks = ranks
         self._orders = orders
-        self._withdraw = withdraw
+        self._hooks = hooks
         self._epoch = 0  # raised by `cancel`
         self._clock = runtime.clock
         self._wall_ms = runtime.wall_ms
         self._observer = runtime.observer
-        self._limits = limits
-        self._queues: list[deque[Pending]] = [deque() for _ in levels]
-        self._queued: list[set[Key]] = [set() for _ in levels]
-        self._flying = [0 for _ in levels]
-        self._staging = [_staging(level) if i else None for i, level in enumerate(levels)]
+        self._wait_s = limits.wait_s
+        self._queues = [WriteQueue(limits.size_bytes) for _ in ranks]
+        self._flying: dict[Level, Write] = {}
+        self._staging = {level: staging_of(level) for rank in ranks[1:] for level in rank.levels}
 
     @property
     def idle(self) -> bool:
-        return not any(self._queues) and not any(self._flying)
+        return not any(self._queues) and not self._flying
 
     def add(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
-        """Queue blocks for the first level; `release` is called once their bytes are free."""
+        """Queue blocks for the first rank; `release` is called once their bytes are free."""
         for block in blocks:
             self._enqueue(0, Pending(block, partial(release, block), self._due_s()))
         self.pump()
 
     def pump(self) -> None:
         """Start what can be started: one run at a time for each level."""
-        for index, level in enumerate(self._levels):
-            while self._queues[index] and not self._flying[index]:
-                if not level.writable(self._clock()):
-                    self._skip_all(index, Reason.READ_ONLY)
-                else:
-                    self._start(index)
-
-    def _landed(self, write: Write) -> None:
-        """A run ended: publish it, hand it on to the next level, or give it up."""
-        self._flying[write.level] -= 1
-        level = self._levels[write.level]
-        if write.error is not None:
-            reason = reason_of(write.error)
-            level.write_failed(write.error, reason, self._clock())
-            level.state.abandon(write.slots)
-            for item in write.items:
-                self._give_up(write.level, item, reason)
-        else:
-            level.write_succeeded()
-            self._publish(level, write)
-        self.pump()
+        for position in range(len(self._ranks)):
+            self._fill(position)
 
     def expire(self) -> None:
-        """Drop what has waited too long, as it does above a stuck drive."""
+        """Drop what has waited too long, as it does when every member is stuck."""
         now_s = self._clock()
-        for index, queue in enumerate(self._queues):
-            while queue and queue[0].until_s <= now_s:
-                self._give_up(index, queue.popleft(), Reason.TIMEOUT)
+        for position, queue in enumerate(self._queues):
+            for item in queue.overdue(now_s):
+                self._give_up(position, item, Reason.TIMEOUT)
 
     def cancel(self) -> None:
         """Forget what is queued; what is in flight will not be published."""
         self._epoch += 1
-        for index in range(len(self._levels)):
-            self._skip_all(index, Reason.CLOSED)
+        for position in range(len(self._ranks)):
+            self._skip_all(position, Reason.CLOSED)
 
-    def _enqueue(self, index: int, item: Pending) -> None:
-        level = self._levels[index]
-        key = item.block.key
-        if level.state.slot_of(key) is not None or key in self._queued[index]:
+    def _enqueue(self, position: int, item: Pending) -> None:
+        rank, queue, key = self._ranks[position], self._queues[position], item.block.key
+        if key in queue or rank.holds(key, self._clock()):
             item.release()
-        elif len(self._queues[index]) * len(item.block.payload) >= self._limits.size_bytes:
-            self._observer(Skipped(tier=level.name, blocks=1, reason=Reason.BUSY))
+        elif not queue.add(item):
+            self._observer(Skipped(tier=rank.name, blocks=1, reason=Reason.BUSY))
             item.release()
-        else:
-            self._queued[index].add(key)
-            self._queues[index].append(item)
 
-    def _start(self, index: int) -> None:
-        level = self._levels[index]
-        run = min(level.run_blocks, len(self._queues[index]))
-        slots = level.reserve(run)
-        items = [self._queues[index].popleft() for _ in range(run)]
-        for item in items[len(slots) :]:
-            self._give_up(index, item, Reason.FULL)
-        items = items[: len(slots)]
-        if not items:
+    def _fill(self, position: int) -> None:
+        """Give runs to members until nothing waits or nobody can take one."""
+        rank, queue = self._ranks[position], self._queues[position]
+        packed: list[Level] = []  # those whose every slot is leased
+        while queue:
+            now_s = self._clock()
+            for member in rank.levels:
+                self._top_up(member, now_s)
+            level = rank.place(now_s, barred=[*self._flying, *packed])
+            if level is not None:
+                if not self._start(position, level):
+                    packed.append(level)
+                continue
+            reason = self._refusal(rank, packed, now_s)
+            if reason is not None:
+                self._skip_all(position, reason)
             return
+
+    def _refusal(self, rank: Rank, packed: Sequence[Level], now_s: float) -> Reason | None:
+        """Why nothing can be written to a rank; None when it is worth waiting."""
+        able = [level for level in rank.levels if level.writable(now_s)]
+        if not able:
+            return rank.levels[0].trust.refusal()
+        if any(level in self._flying or level.wear.budget.granting for level in able):
+            return None
+        return Reason.FULL if packed else Reason.WORN
+
+    def _top_up(self, level: Level, now_s: float) -> None:
+        def send(job: Job, then: Then) -> None:
+            self._orders.send(Lane(level.name, Kind.STORE), job, then, due=self._due(level))
+
+        def topped_up(error: TierError | None) -> None:
+            if error is not None:
+                level.write_failed(error, self._clock())
+            self.pump()
+
+        level.wear.top_up(send, now_s=now_s, now_ms=self._wall_ms(), then=topped_up)
+
+    def _start(self, position: int, level: Level) -> bool:
+        """Send a run; False when the level has no slot to give."""
+        queue = self._queues[position]
+        affordable = level.wear.budget.usable_bytes // level.sealed.geometry.slot_bytes
+        slots = level.reserve(min(level.run_blocks, len(queue), affordable))
+        if not slots:
+            return False
+        items = queue.take(len(slots))
+        now_ms = self._wall_ms()
         seals = [
-            item.block.seal(generation=level.state.generation(slot), created_ms=self._wall_ms())
+            item.block.seal(generation=level.state.generation(slot), created_ms=now_ms)
             for item, slot in zip(items, slots, strict=True)
         ]
-        write = Write(index, items, slots, self._staging[index], self._epoch)
-        orders = self._source_orders(index, items)
-        self._flying[index] += 1
+        loads = loads_of(items)
+        staging = self._staging.get(level)
+        write = Write(position, level, items, slots, seals, self._epoch, loads, staging)
+        self._flying[level] = write
+        level.wear.budget.spend(write.size_bytes)
+        level.traffic.flying_bytes += write.size_bytes
         self._orders.send(
             Lane(level.name, Kind.STORE),
-            lambda: self._carry_out(write, seals, orders),
+            lambda: write.carry_out(self._clock),
             self._landed,
+            reads=tuple(source.name for source, _, _ in loads),
+            due=self._due(level),
         )
+        return True
 
-    def _due_s(self) -> float:
-        return self._clock() + self._limits.wait_s
+    def _landed(self, write: Write) -> None:
+        """A run ended: publish it and hand it on to the next rank, or give it up."""
+        level = write.level
+        del self._flying[level]
+        level.traffic.flying_bytes -= write.size_bytes
+        if write.error is not None:
+            level.write_failed(write.error, self._clock())
+            level.state.abandon(write.slots)
+            for item in write.items:
+                self._give_up(write.rank, item, reason_of(write.error))
+        else:
+            level.trust.write_succeeded()
+            level.traffic.measured(write.size_bytes, write.seconds)
+            self._publish(write)
+        self.pump()
 
-    def _source_orders(self, index: int, items: Sequence[Pending]) -> list[Order]:
-        if index == 0:
-            return []
-        above = self._levels[index - 1]
-        slots = [item.source for item in items if item.source is not None]
-        return above.orders(slots, [item.block.key for item in items])
-
-    def _carry_out(self, write: Write, seals: list[Seal], orders: list[Order]) -> Write:
-        """In an I/O thread: read the run back from above if it lies there, then write it."""
-        started_s = self._clock()
-        payloads = [item.block.payload for item in write.items]
-        slots = write.slots
-        if write.staging is not None:
-            staged = _cut(write.staging, [seal.stored_bytes for seal in seals])
-            above = self._levels[write.level - 1].sealed
-            outcomes = above.load(orders, staged)
-            write.lost = [not isinstance(outcome, Hit) for outcome in outcomes]
-            keep = [i for i, lost in enumerate(write.lost) if not lost]
-            slots = [slots[i] for i in keep]
-            seals = [seals[i] for i in keep]
-            payloads = [staged[i] for i in keep]
-        try:
-            self._levels[write.level].sealed.store(slots, seals, payloads)
-        except TierError as error:
-            write.error = error
-        write.seconds = self._clock() - started_s
-        return write
-
-    def _publish(self, level: Level, write: Write) -> None:
-        kept = [i for i in range(len(write.items)) if not (write.lost and write.lost[i])]
-        lost = [write.slots[i] for i in range(len(write.items)) if i not in set(kept)]
+    def _publish(self, write: Write) -> None:
+        level, kept = write.level, write.kept
         slots = [write.slots[i] for i in kept]
         keys = [write.items[i].block.key for i in kept]
         published = level.residency.publish(slots, keys)
+        self._hooks.stored(keys)
         self._observer(
             Stored(
                 tier=level.name,
@@ -236,45 +192,44 @@ class Writer:
                 seconds=write.seconds,
             )
         )
-        level.state.abandon(lost + [slot for slot in slots if slot not in set(published)])
+        done = set(published)
+        level.state.abandon([slot for slot in write.slots if slot not in done])
+        for other in self._ranks[write.rank].others(level):
+            doubles = [s for key in keys if (s := other.state.slot_of(key)) is not None]
+            self._hooks.withdraw(other, doubles)
         if write.epoch != self._epoch:
-            self._withdraw(level, published)
-        self._hand_on(write, set(published))
+            self._hooks.withdraw(level, published)
+        self._hand_on(write, done)
 
     def _hand_on(self, write: Write, published: set[int]) -> None:
-        """Give the source's bytes back, and queue what was published for the next level."""
-        level = self._levels[write.level]
+        """Give the source's bytes back, and queue what was published for the next rank."""
+        level = write.level
         for item, slot in zip(write.items, write.slots, strict=True):
-            self._queued[write.level].discard(item.block.key)
+            self._queues[write.rank].ended(item.block.key)
             item.release()
             if slot not in published:
                 continue
-            if write.epoch == self._epoch and write.level + 1 < len(self._levels):
+            if write.epoch == self._epoch and write.rank + 1 < len(self._ranks):
                 release = partial(level.state.release, [slot])
-                self._enqueue(write.level + 1, Pending(item.block, release, self._due_s(), slot))
+                source = Source(level, slot)
+                self._enqueue(write.rank + 1, Pending(item.block, release, self._due_s(), source))
             else:
                 level.state.release([slot])
 
-    def _skip_all(self, index: int, reason: Reason) -> None:
-        queue = self._queues[index]
-        while queue:
-            self._give_up(index, queue.popleft(), reason)
+    def _skip_all(self, position: int, reason: Reason) -> None:
+        for item in self._queues[position].take(len(self._queues[position])):
+            self._give_up(position, item, reason)
 
-    def _give_up(self, index: int, item: Pending, reason: Reason) -> None:
-        self._queued[index].discard(item.block.key)
-        self._observer(Skipped(tier=self._levels[index].name, blocks=1, reason=reason))
+    def _give_up(self, position: int, item: Pending, reason: Reason) -> None:
+        self._queues[position].ended(item.block.key)
+        self._observer(Skipped(tier=self._ranks[position].name, blocks=1, reason=reason))
         item.release()
 
+    def _due_s(self) -> float:
+        return self._clock() + self._wait_s
 
-def _staging(level: Level) -> memoryview:
-    return memoryview(aligned_buffer(level.run_blocks * level.sealed.geometry.slot_bytes))
+    def _due(self, level: Level) -> Due:
+        return Due(until_s=self._due_s(), late=lambda: level.write_late(self._clock()))
 
 
-def _cut(staging: memoryview, sizes: Sequence[int]) -> list[memoryview]:
-    """Consecutive views of `staging`, each starting on a page."""
-    views: list[memoryview] = []
-    start = 0
-    for size in sizes:
-        views.append(staging[start : start + size])
-        start += -(-size // 4096) * 4096
-    return views
+__all__ = ["Block", "Hooks", "Writer"]

@@ -12,7 +12,14 @@ from pagoda.settings import Origin, Rank, Settings, is_loopback, load, load_file
 from pagoda.settings.keys import Key, all_keys
 from pagoda.settings.sources import Layer, flag_layer, mapping_layer
 
-SAMPLES = {"size": "3MiB", "duration": "7s", "integer": "128", "text": "x", "secret": "hush"}
+SAMPLES = {
+    "size": "3MiB",
+    "duration": "7s",
+    "integer": "128",
+    "number": "0.5",
+    "text": "x",
+    "secret": "hush",
+}
 
 
 def sample(key: Key) -> str:
@@ -243,17 +250,39 @@ def test_the_tree_is_frozen() -> None:
         settings.engine = settings.engine  # type: ignore[misc]
 
 
-def test_the_drive_directory(tmp_path: Path) -> None:
-    """Empty is the user's cache directory, off is none, ~ is the home directory."""
+def test_the_drive_directories(tmp_path: Path) -> None:
+    """Empty is the user's cache directory, off is none, ~ is the home directory; commas stand
+    between several, or a file lists them."""
 
-    def directory(path: str) -> Path | None:
-        drive = resolve([flag_layer({"drive.path": path})]).settings.drive
-        return drive.directory({"XDG_CACHE_HOME": str(tmp_path)})
+    def directories(path: object) -> tuple[Path, ...]:
+        layer = mapping_layer({"drive": {"path": path}}, Origin(Rank.FILE, "pagoda.toml"))
+        return resolve([layer]).settings.drive.directories({"XDG_CACHE_HOME": str(tmp_path)})
 
-    assert directory("") == tmp_path / "pagoda" / "kv"
-    assert directory("off") is None
-    assert directory("~/kv") == Path.home() / "kv"
-    assert directory("/mnt/kv") == Path("/mnt/kv")
+    assert directories("") == (tmp_path / "pagoda" / "kv",)
+    assert directories("off") == ()
+    assert directories("~/kv") == (Path.home() / "kv",)
+    assert directories("/mnt/kv") == (Path("/mnt/kv"),)
+    assert directories("/mnt/a, /mnt/b") == (Path("/mnt/a"), Path("/mnt/b"))
+    assert directories(["/mnt/a", "/mnt/b"]) == (Path("/mnt/a"), Path("/mnt/b"))
+
+
+@pytest.mark.parametrize(
+    "path", ["/a,,/b", "/a,", "off,/a", "/a,/b,/a/", [], ["/a", ""], ["/a,/b"], ["/a", 5], 5]
+)
+def test_bad_drive_directories_are_refused(path: object) -> None:
+    """One directory twice would be two engines on one slab."""
+    layer = mapping_layer({"drive": {"path": path}}, Origin(Rank.FILE, "pagoda.toml"))
+    with pytest.raises(SettingsError, match=r"drive\.path"):
+        resolve([layer])
+
+
+@pytest.mark.parametrize("writes", [True, "nan", "inf", float("nan"), -1, 1001, "often", [1.0]])
+def test_bad_write_budgets_are_refused(writes: object) -> None:
+    """A budget is a finite number; it may be a fraction."""
+    layer = mapping_layer({"drive": {"writes_per_day": writes}}, Origin(Rank.FILE, "pagoda.toml"))
+    with pytest.raises(SettingsError, match=r"drive\.writes_per_day"):
+        resolve([layer])
+    assert resolve([flag_layer({"drive.writes_per_day": "0"})]).settings.drive.writes_per_day == 0
 
 
 def test_the_served_name_is_the_directory_unless_named(tmp_path: Path) -> None:

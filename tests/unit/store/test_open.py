@@ -19,7 +19,7 @@ def plan(directory: Path, *, host_bytes: int = 0) -> StorePlan:
     drive = DriveConfig(
         directory=directory, capacity_bytes=5 << 20, slot_bytes=8192, free_floor_bytes=0
     )
-    return StorePlan(block_bytes=8192, host_bytes=host_bytes, drive=drive, config=StoreConfig())
+    return StorePlan(block_bytes=8192, host_bytes=host_bytes, drives=(drive,), config=StoreConfig())
 
 
 def test_levels_are_fastest_first(tmp_path: Path) -> None:

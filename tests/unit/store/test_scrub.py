@@ -27,7 +27,7 @@ class Scrubbing(Harness):
 
     def open(self) -> None:
         self.store = Store(
-            [SealedTier(tier) for tier in (self.upper, self.lower) if tier.geometry.slots],
+            [[SealedTier(tier)] for tier in (self.upper, self.lower) if tier.geometry.slots],
             runtime=Runtime(
                 executor=self.executor,
                 clock=self.clock,

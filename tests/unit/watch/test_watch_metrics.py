@@ -15,6 +15,8 @@ from pagoda.core.events import (
     Degraded,
     Event,
     Evicted,
+    Examined,
+    Fenced,
     Finished,
     Looked,
     Preempted,
@@ -28,6 +30,7 @@ from pagoda.core.events import (
     Skipped,
     Stepped,
     Stored,
+    Unfenced,
 )
 from pagoda.watch.metrics import SPECS, Metrics, table
 
@@ -61,6 +64,17 @@ EXAMPLES: tuple[Event, ...] = (
     ScrubPassed(tier="drive", blocks=3, bad=1, seconds=0.1),
     Looked(device=1, lower=2, absent=3),
     Stepped(prefill_tokens=512, decode_tokens=3, seconds=0.1),
+    Fenced(tier="drive", reason=Reason.UNHEALTHY, detail="2 % spare is left"),
+    Unfenced(tier="drive"),
+    Examined(
+        tier="drive",
+        used_percent=40,
+        spare_percent=2,
+        media_errors=0,
+        free_bytes=5,
+        budget_bytes=6,
+        written_bytes=7,
+    ),
     Preempted(request_id="r", blocks=4),
     finished(),
 )
@@ -144,6 +158,24 @@ def test_first_token_times_are_kept_apart_by_prefix(
     name = "pagoda_time_to_first_token_seconds"
     assert scrape.value(f"{name}_count", prefix=prefix) == 1
     assert scrape.value(f"{name}_sum", prefix=prefix) == 1.0
+
+
+def test_a_fence_shows_while_it_stands(scrape: Scrape) -> None:
+    """The gauge says so now, the counter how often; what is unknown of a drive makes no series."""
+    for reason in (Reason.UNHEALTHY, Reason.FULL):
+        scrape.metrics(Fenced(tier="drive1", reason=reason, detail=""))
+    assert scrape.value("pagoda_tier_fenced", tier="drive1") == 1
+    scrape.metrics(Unfenced(tier="drive1"))
+    assert scrape.value("pagoda_tier_fenced", tier="drive1") == 0
+    assert scrape.value("pagoda_tier_fences_total", tier="drive1", reason="full") == 1
+    unknown = dict.fromkeys(
+        ["used_percent", "spare_percent", "media_errors", "free_bytes", "budget_bytes"]
+    )
+    scrape.metrics(Examined(tier="drive1", written_bytes=9, **unknown))
+    names = {name for name, labels in scrape.samples() if ("tier", "drive1") in labels}
+    assert {name for name in names if name.startswith("pagoda_drive")} == {
+        "pagoda_drive_written_bytes"
+    }
 
 
 def test_time_per_output_token_leaves_the_first_out(scrape: Scrape) -> None:

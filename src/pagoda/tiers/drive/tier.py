@@ -36,21 +36,22 @@ _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveConfig:
-    """One drive directory. Sizes in bytes; `direct` is "auto", "on" or "off"."""
+    """One drive directory. Sizes in bytes; `direct` is "auto", "on" or "off"; `name` tells the
+    drive from others of the same store."""
 
     directory: Path
     capacity_bytes: int
     slot_bytes: int
     free_floor_bytes: int = 2 << 30
     direct: str = "auto"
+    name: str = TIER
 
 
 class DriveTier:
     """A Tier over a slab file. Raises the TierError kinds of core.errors."""
 
-    name = TIER
-
     def __init__(self, config: DriveConfig, *, opener: Opener = SlabFile) -> None:
+        self.name = config.name
         self.path = config.directory / slab.SLAB_NAME
         wanted = slab.plan(capacity_bytes=config.capacity_bytes, slot_bytes=config.slot_bytes)
         with typed_errors(self.name, str(config.directory)):

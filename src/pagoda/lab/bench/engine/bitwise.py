@@ -194,7 +194,7 @@ def _store(directory: Path, block_bytes: int) -> Store:
     plan = StorePlan(
         block_bytes=block_bytes,
         host_bytes=0,
-        drive=drive,
+        drives=(drive,),
         config=StoreConfig(restore_deadline_s=WAIT_S),
     )
     executor = ThreadExecutor(load_threads=4, store_threads=2)

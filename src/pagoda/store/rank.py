@@ -1,0 +1,121 @@
+"""A rank: levels of equal speed, such as all drives of a node, that share one queue of writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pagoda.core.errors import TierError
+from pagoda.core.events import Rebuilt
+from pagoda.core.identity import DIGEST_BYTES as KEY_BYTES
+from pagoda.core.identity import Key
+from pagoda.core.placement import Candidate, place
+from pagoda.store.executor import Runtime
+from pagoda.store.level import Level
+from pagoda.tiers.sealed import Found
+
+
+class Rank:
+    """One or more levels; each keeps its own state, standing and budget. Owner's thread."""
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        assert levels, "a rank has at least one level"
+        self.levels = tuple(levels)
+        self.name = _common_name([level.name for level in levels])
+        self._last = -1  # position of the member that took the last run
+
+    def holds(self, key: Key, now_s: float) -> bool:
+        """Whether a member that can be read holds a block. One that cannot is no reason not to
+        store the block again on another."""
+        return any(
+            level.state.slot_of(key) is not None and level.readable(now_s) for level in self.levels
+        )
+
+    def place(self, now_s: float, *, barred: Iterable[Level]) -> Level | None:
+        """The member that takes the next run: not one of `barred`, which write already or have
+        no slot to give."""
+        block_bytes = max(level.sealed.geometry.slot_bytes for level in self.levels)
+        out = set(barred)
+        candidates = [
+            Candidate(
+                ready=level not in out and level.writable(now_s),
+                budget_bytes=level.wear.budget.usable_bytes,
+                load_s=level.traffic.seconds(),
+                free_blocks=level.state.free_count(),
+            )
+            for level in self.levels
+        ]
+        chosen = place(candidates, block_bytes=block_bytes, after=self._last)
+        if chosen is None:
+            return None
+        self._last = chosen
+        return self.levels[chosen]
+
+    def others(self, level: Level) -> Iterable[Level]:
+        """All members but one."""
+        return (other for other in self.levels if other is not level)
+
+    def rebuild(self, runtime: Runtime) -> None:
+        """Index what earlier processes committed. A member that cannot be read is lost, with
+        its blocks, as long as another one can; of two copies of a block the newer counts, and
+        the older one's header is erased. Blocks on I/O; raises TierError."""
+        found: dict[Level, Found] = {}
+        failed: dict[Level, TierError] = {}
+        for level in self.levels:
+            started_s = runtime.clock()
+            try:
+                found[level] = level.rebuild()
+            except TierError as error:
+                failed[level] = error
+                continue
+            runtime.observer(_as_event(level, found[level], runtime.clock() - started_s))
+        if not found:
+            raise next(iter(failed.values()))
+        for level, why in failed.items():
+            level.trust.lose(why.message)
+        for level, slots in older_copies(found).items():
+            level.drop(slots, runtime.clock())
+
+    def check_invariants(self) -> None:
+        """No block is published twice."""
+        seen: dict[Key, str] = {}
+        for level in self.levels if len(self.levels) > 1 else ():
+            for key, _ in level.state.published():
+                assert key not in seen, f"a block is both in {seen[key]} and in {level.name}"
+                seen[key] = level.name
+
+
+def older_copies(found: dict[Level, Found]) -> dict[Level, list[int]]:
+    """Published slots whose block another member holds in a newer copy. A drive that was away
+    for a while comes back with blocks that were stored anew elsewhere."""
+    heads = [np.frombuffer(f.keys, dtype="<u8")[:: KEY_BYTES // 8] for f in found.values()]
+    values, counts = np.unique(np.concatenate(heads), return_counts=True)
+    doubled = values[counts > 1]
+    newest: dict[Key, tuple[int, Level, int]] = {}
+    older: dict[Level, list[int]] = {}
+    for (level, scan), column in zip(found.items(), heads, strict=True):
+        for position in np.flatnonzero(np.isin(column, doubled)).tolist():
+            key = Key(scan.keys[position * KEY_BYTES : (position + 1) * KEY_BYTES])
+            slot = int(scan.slots[position])
+            if level.state.slot_of(key) != slot:
+                continue  # dropped already: this member itself holds a newer copy
+            copy = (int(scan.created_ms[position]), level, slot)
+            first = newest.setdefault(key, copy)
+            if first is not copy:
+                loser = min(first, copy, key=lambda entry: entry[0])
+                newest[key] = copy if loser is first else first
+                older.setdefault(loser[1], []).append(loser[2])
+    return older
+
+
+def _as_event(level: Level, found: Found, seconds: float) -> Rebuilt:
+    blocks = level.state.published_count()
+    headers = len(found.slots) + len(found.damaged)
+    return Rebuilt(tier=level.name, blocks=blocks, dropped=headers - blocks, seconds=seconds)
+
+
+def _common_name(names: Sequence[str]) -> str:
+    """What events of no one member are told under: "drive" for drive0 and drive1."""
+    stems = {name.rstrip("0123456789") for name in names}
+    return stems.pop() if len(names) > 1 and len(stems) == 1 else names[0]
