@@ -1,11 +1,8 @@
 """The seal wrapper of a shared store: what comes out is what some node sealed for that name.
 
-    value   | header 256 | payload as the envelope made it | trailer 48, where a key signs |
-
-The header is a drive's, its slot, slab id and generation zero: a name has no place. Checked
-in this order, each before anything is done with what follows: header digest and version;
-namespace and key against the name asked for; length; trailer; payload digest; codec and
-cipher. The caller's buffer is touched only by what has passed all but the last two.
+A value (seal.value) states its namespace, key and length, and may be signed; its payload
+(seal.envelope) may be encrypted. Nothing of it is believed before it was checked, and the
+caller's buffer is touched only by a payload whose digest was right.
 """
 
 from __future__ import annotations
@@ -13,22 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pagoda.core.errors import TierError, TierFault
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.seal import value
 from pagoda.seal.envelope import PLAIN, Envelope
-from pagoda.seal.header import HEADER_BYTES, Damaged, Seal, pack, unpack
+from pagoda.seal.header import Seal
+from pagoda.seal.mac import Signer
 from pagoda.tiers.remote.port import SharedTier
 from pagoda.tiers.sealed import reason_of
 
-if TYPE_CHECKING:
-    from pagoda.seal.mac import Signer
-
-TRAILER_BYTES = 48
-_NO_PLACE = bytes(16)
 _CLEAR_NAMES = 1000  # deleted in one call
 
 
@@ -92,7 +85,7 @@ class SealedShared:
         are still wanted: None says that they were not, and that they were not touched. Raises
         nothing of a tier.
         """
-        longest = HEADER_BYTES + max(map(len, into), default=0) + TRAILER_BYTES
+        longest = value.OVERHEAD_BYTES + max(map(len, into), default=0)
         try:
             values = self._get(names, longest + 1)
             failure = None
@@ -102,8 +95,8 @@ class SealedShared:
         if not claim():
             return None
         outcomes: list[Outcome] = []
-        for name, value, buffer in zip(names, values, into, strict=True):
-            outcome = failure or self._judge(name, value, buffer)
+        for name, data, buffer in zip(names, values, into, strict=True):
+            outcome = failure or self._judge(name, data, buffer)
             if not isinstance(outcome, Hit):
                 buffer[:] = bytes(len(buffer))
             outcomes.append(outcome)
@@ -137,43 +130,20 @@ class SealedShared:
         return values
 
     def _value(self, seal: Seal, payload: memoryview) -> list[memoryview]:
-        seal, stored = self._envelope.wrap(seal, payload)
-        header = pack(seal, slot=0, slab_id=_NO_PLACE)
-        pieces = [memoryview(header), stored]
-        if self._signer is not None:
-            pieces.append(memoryview(self._signer.trailer(pieces)))
-        return pieces
+        sealed, stored = self._envelope.wrap(seal, payload)
+        return value.pieces(sealed, stored, self._signer)
 
-    def _judge(self, name: Name, value: memoryview | None, into: memoryview) -> Outcome:
-        if value is None:
+    def _judge(self, name: Name, data: memoryview | None, into: memoryview) -> Outcome:
+        if data is None:
             return Miss()
-        reason = self._unseal(name, value.toreadonly(), into)
+        reason = self._unseal(name, data.toreadonly(), into)
         if reason is None:
             return Hit(self.name)
         # What only we cannot read may be sound to others, and is left to them.
         return Miss(reason) if reason is Reason.LOCKED else Corrupt(self.name, reason)
 
-    def _unseal(self, name: Name, value: memoryview, into: memoryview) -> Reason | None:
-        seal = unpack(bytes(value[:HEADER_BYTES]), slot=0, slab_id=_NO_PLACE)
-        if not isinstance(seal, Seal):
-            return _reason_of_header(seal, value)
-        if (seal.namespace, seal.key) != (name.namespace, name.key):
-            return Reason.MISPLACED
-        end = HEADER_BYTES + seal.stored_bytes
-        if len(value) < end:
-            return Reason.TRUNCATED
-        if len(value) not in (end, end + TRAILER_BYTES):
-            return Reason.CORRUPT
-        if self._signer is not None:
-            refusal = self._signer.refusal(value[:end], value[end:])
-            if refusal is not None:
-                return refusal
-        return self._envelope.unwrap(seal, value[HEADER_BYTES:end], into)
-
-
-def _reason_of_header(found: Damaged | None, value: memoryview) -> Reason:
-    if len(value) < HEADER_BYTES:
-        return Reason.TRUNCATED
-    if found is None:
-        return Reason.CORRUPT
-    return Reason.LOCKED if found.why == "version" else Reason.CORRUPT
+    def _unseal(self, name: Name, data: memoryview, into: memoryview) -> Reason | None:
+        found = value.read(data, namespace=name.namespace, key=name.key, signer=self._signer)
+        if isinstance(found, Reason):
+            return found
+        return self._envelope.unwrap(found.seal, found.stored, into)
