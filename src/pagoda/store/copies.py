@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagoda.core.identity import DIGEST_BYTES as KEY_BYTES
-from pagoda.tiers.sealed import Found
+from pagoda.tiers.scanning import Found
 
 
 def newest_copies(found: Found) -> tuple[NDArray[np.intp], list[int]]:
@@ -17,8 +17,8 @@ def newest_copies(found: Found) -> tuple[NDArray[np.intp], list[int]]:
     """
     order = np.lexsort((-found.depths.astype(np.int64), found.created_ms))
     keys = np.frombuffer(found.keys, dtype=f"V{KEY_BYTES}")[order]
-    heads = keys.view("<u8")[:: KEY_BYTES // 8]
-    if len(np.unique(heads)) == len(heads):  # as nearly always: no key is there twice
+    heads = np.sort(keys.view("<u8")[:: KEY_BYTES // 8])
+    if not (heads[1:] == heads[:-1]).any():  # as nearly always: no key is there twice
         return order, []
     newest: dict[bytes, int] = {}
     older: list[int] = []

@@ -8,13 +8,9 @@ the medium, and does not re-read headers from the medium after the scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pagoda.core.errors import TierError, TierFault, TierFull, TierReadOnly, TierTimeout
 from pagoda.core.events import Reason
@@ -22,12 +18,9 @@ from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
 from pagoda.seal.digest import Digesting, digest
 from pagoda.seal.header import Seal, pack
-from pagoda.seal.headers import HEADER, Headers, sift
 from pagoda.tiers.port import Streaming, Tier, streaming
+from pagoda.tiers.scanning import Found, scan_tier
 from pagoda.tiers.seals import SealTable
-
-_SCAN_HEADERS = 4096  # checked at a time
-_LAST_GENERATION = 2**63  # no honest slot gets there; above it, counting on would overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +45,6 @@ def reason_of(error: TierError) -> Reason:
             return Reason.IO_ERROR
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a scan found: sound blocks by slot, and slots of damaged headers.
-
-    `keys` lie one behind the other, 32 bytes each; `floor` is above every generation that any
-    sound header names.
-    """
-
-    slots: NDArray[np.int32]
-    keys: bytes
-    generations: NDArray[np.uint64]
-    created_ms: NDArray[np.uint64]
-    depths: NDArray[np.uint32]
-    damaged: list[int]
-    floor: int
-
-
 class SealedTier:
     """Sealed writes and verified reads over a Tier. Called from I/O threads."""
 
@@ -81,12 +57,8 @@ class SealedTier:
 
     def scan(self) -> Found:
         """Read all headers and remember the sound ones. Raises TierError."""
-        gathering = _Gathering(self.geometry.slot_bytes, slab_id=self.tier.identity)
         with self._typed():
-            headers = self.tier.scan()
-            while batch := list(islice(headers, _SCAN_HEADERS)):
-                gathering.add(self.seals, batch)
-        return gathering.found()
+            return scan_tier(self.tier, self.seals)
 
     def store(
         self, slots: Sequence[int], seals: Sequence[Seal], payloads: Sequence[memoryview]
@@ -224,53 +196,3 @@ def _read_through(tier: Streaming, slot: int, into: memoryview) -> _Arrived:
     digesting = Digesting()
     count = tier.read_through(slot, into, digesting.see)
     return _Arrived(count, digesting.digest())
-
-
-class _Gathering:
-    """A scan under way: batches of headers, sorted and remembered."""
-
-    def __init__(self, slot_bytes: int, *, slab_id: bytes) -> None:
-        self._slot_bytes = slot_bytes
-        self._slab_id = slab_id
-        self._plain: list[Headers] = []
-        self._others: list[tuple[int, Seal]] = []
-        self._damaged: list[int] = []
-
-    def add(self, seals: SealTable, batch: Sequence[tuple[int, bytes]]) -> None:
-        """Sort a batch; what is sound and fits its slot goes to `seals`."""
-        sifted = sift(
-            [slot for slot, _ in batch], [header for _, header in batch], slab_id=self._slab_id
-        )
-        fits = (sifted.plain["stored_bytes"] <= self._slot_bytes) & (
-            sifted.plain["generation"] <= _LAST_GENERATION
-        )
-        self._damaged += sifted.damaged + sifted.plain["slot"][~fits].tolist()
-        plain = sifted.plain[fits]
-        seals.put_headers(plain)
-        self._plain.append(plain)
-        for slot, seal in sifted.others:
-            if seal.stored_bytes <= self._slot_bytes and seal.generation <= _LAST_GENERATION:
-                seals.put(slot, seal)
-                self._others.append((slot, seal))
-            else:
-                self._damaged.append(slot)
-
-    def found(self) -> Found:
-        """Everything together."""
-        plain = np.concatenate([np.zeros(0, dtype=HEADER), *self._plain])
-        others = [seal for _, seal in self._others]
-        generations = np.append(plain["generation"], _column(s.generation for s in others))
-        slots = np.append(plain["slot"], _column(slot for slot, _ in self._others))
-        return Found(
-            slots=slots.astype(np.int32),
-            keys=plain["key"].tobytes() + b"".join(seal.key for seal in others),
-            generations=generations,
-            created_ms=np.append(plain["created_ms"], _column(s.created_ms for s in others)),
-            depths=np.append(plain["depth"], _column(s.depth for s in others)).astype(np.uint32),
-            damaged=self._damaged,
-            floor=int(generations.max(initial=0)) + 1 if len(generations) else 0,
-        )
-
-
-def _column(values: Iterable[int]) -> NDArray[np.uint64]:
-    return np.fromiter(values, dtype=np.uint64)

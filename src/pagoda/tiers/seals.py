@@ -54,6 +54,12 @@ class SealTable:
         return held
 
     @property
+    def size_bytes(self) -> int:
+        """Memory of the rows."""
+        rows = (self.kinds, self.created_s, self.depths, self.namespace_of, self._generations)
+        return sum(row.nbytes for row in (*rows, self._tails, self._lengths, self._digests))
+
+    @property
     def lengths(self) -> NDArray[np.uint32]:
         """Bytes stored in each slot (meaningless where none is present)."""
         return self._lengths
@@ -115,9 +121,12 @@ class SealTable:
             return number
 
     def _numbers_of(self, headers: Headers) -> NDArray[np.uint32]:
-        words = np.ascontiguousarray(headers["namespace"]).view("<u8").reshape(-1, KEY_BYTES // 8)
-        names, which = np.unique(words, axis=0, return_inverse=True)
-        numbers = [self._number(NamespaceId(name.tobytes())) for name in names]
+        names = np.ascontiguousarray(headers["namespace"])
+        # By their first 8 bytes: sorting whole names would take most of a restart.
+        _, first, which = np.unique(
+            names.view("<u8")[:: KEY_BYTES // 8], return_index=True, return_inverse=True
+        )
+        numbers = [self._number(NamespaceId(names[index].tobytes())) for index in first]
         return np.array(numbers, dtype=np.uint32)[which.reshape(-1)]
 
 

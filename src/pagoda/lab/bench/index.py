@@ -12,6 +12,7 @@ from typing import Any
 from pagoda.lab.bench import host
 from pagoda.lab.bench.child import run_child
 from pagoda.lab.bench.figures import Figure
+from pagoda.lab.bench.sparse_slab import make_sparse_slab
 from pagoda.lab.bench.stats import Spread
 
 SCHEMA = 1
@@ -60,8 +61,6 @@ def measure_index(settings: IndexSettings, say: Say) -> dict[str, Any]:
 
 
 def _restart(settings: IndexSettings, blocks: int, say: Say) -> dict[str, Any]:
-    from pagoda.lab.bench.sparse_slab import make_sparse_slab  # noqa: PLC0415
-
     say(f"a restart with {blocks:,} blocks on the drive")
     with tempfile.TemporaryDirectory(prefix="pagoda-bench-", dir=settings.directory) as made:
         make_sparse_slab(Path(made), slots=blocks, seed=settings.seed)

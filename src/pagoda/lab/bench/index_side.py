@@ -22,6 +22,7 @@ from pagoda.core.identity import DIGEST_BYTES, Key
 from pagoda.core.policy import REGISTRY
 from pagoda.core.residency import Residency
 from pagoda.core.state import TierState
+from pagoda.lab.bench.sparse_slab import open_slab
 from pagoda.lab.bench.stats import Percentiles, Spread, paired_ratio
 from pagoda.machine.heap import resident_bytes, trim_heap
 from pagoda.tiers.seals import SealTable
@@ -73,8 +74,6 @@ def measure_size(order: dict[str, Any]) -> dict[str, Any]:
 
 def measure_restart(order: dict[str, Any]) -> dict[str, Any]:
     """Open the drive in `directory`, made with `blocks` sound headers, as an engine does."""
-    from pagoda.lab.bench.sparse_slab import open_slab  # noqa: PLC0415 - the store, for this only
-
     before = resident_bytes()
     began = time.perf_counter()
     store = open_slab(Path(order["directory"]))
