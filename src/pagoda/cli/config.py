@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pagoda.cli.flags import takes_settings
-from pagoda.settings import Rank, Resolved, load_file
-from pagoda.settings.keys import all_keys
+from pagoda.settings import Rank, Resolved, Settings, load_file
+from pagoda.settings.keys import Key, all_keys
 
 SECTIONS = tuple(dict.fromkeys(key.section for key in all_keys()))
 
@@ -48,7 +48,8 @@ def command(
     """Show each setting, its value and where it came from.
 
     The flags are those of `pagoda serve`: put them here to see what they would do. Values for
-    pagoda.toml are written the same way, below the section's name in brackets.
+    pagoda.toml are written the same way, below the section's name in brackets. An empty
+    drive.path is shown as the directories that it stands for.
     """
     del check  # judged before anything else is read
     if as_json:
@@ -57,7 +58,15 @@ def command(
         Console().print(_table(resolved))
     else:
         for key, value, origin in resolved.rows():
-            typer.echo(f"{key.name}\t{key.format(value)}\t{origin}")
+            typer.echo(f"{key.name}\t{_shown(key, value, resolved.settings)}\t{origin}")
+
+
+def _shown(key: Key, value: object, settings: Settings) -> str:
+    """A value for people. An empty drive.path shows where slabs then lie: one directory for
+    each size of block."""
+    if key.name == "drive.path" and not value:
+        return ",".join(str(place / "blocks-of-*") for place in settings.drive.directories())
+    return key.format(value)
 
 
 def rows_json(resolved: Resolved) -> list[dict[str, object]]:
@@ -78,5 +87,6 @@ def _table(resolved: Resolved) -> Table:
     table = Table("setting", "value", "source", box=None, pad_edge=False)
     for key, value, origin in resolved.rows():
         style = "dim" if origin.rank is Rank.DEFAULT else ""
-        table.add_row(key.name, key.format(value), str(origin), style=style)
+        shown = _shown(key, value, resolved.settings)
+        table.add_row(key.name, shown, str(origin), style=style)
     return table

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -16,6 +18,8 @@ from pagoda.serve.config import ServeConfig
 from pagoda.settings import Resolved, Settings
 from pagoda.watch import logs
 from pagoda.watch.metrics import Metrics
+
+_log = logging.getLogger("pagoda.serve")
 
 
 @takes_settings("model", "engine", "host", "drive", "store", "server", "log")
@@ -38,19 +42,24 @@ def command(
     registry = CollectorRegistry()
     metrics = Metrics(registry)
 
-    from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
-    from pagoda.serve.server import run_server  # noqa: PLC0415
+    from pagoda.serve.server import bind, run_server  # noqa: PLC0415
 
-    with Console(stderr=True).status("Loading the model"):
-        engine = open_engine(settings, metrics)
-    metrics.watch_engine(engine.stats)
-    name = settings.model.served_name
-    run_server(
-        engine,
-        config,
-        registry=registry,
-        on_ready=lambda url: announce(url, name, as_json=as_json),
-    )
+    with closing(bind(config)) as address:
+        from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
+
+        drives = ", ".join(map(str, settings.drive.directories())) or "off"
+        _log.info("loading %s, drive tier: %s", settings.model.path, drives)
+        with Console(stderr=True).status("Loading the model"):
+            engine = open_engine(settings, metrics)
+        metrics.watch_engine(engine.stats)
+        name = settings.model.served_name
+        run_server(
+            engine,
+            config,
+            address=address,
+            registry=registry,
+            on_ready=lambda url: announce(url, name, as_json=as_json),
+        )
 
 
 def require_model(resolved: Resolved) -> None:

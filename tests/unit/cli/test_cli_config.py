@@ -33,7 +33,7 @@ def test_json_holds_parsed_values(pagoda: Any) -> None:
 def test_every_setting_has_its_flag(pagoda: Any, key: Any, tmp_path: Path) -> None:
     """Each flag of the settings tree is one of `pagoda config`, and the source it shows."""
     (tmp_path / "file").write_text("hush")
-    samples = {"size": "3MiB", "duration": "7s", "integer": "128", "text": "::1"}
+    samples = {"size": "3MiB", "duration": "7s", "integer": "128", "number": "1.5", "text": "::1"}
     value = key.choices[-1] if key.choices else samples[key.kind]
     value = str(tmp_path / "file") if key.name == "server.api_key_file" else value
     rows = json.loads(pagoda("config", "--json", key.flag, value).out)
@@ -98,3 +98,12 @@ def test_an_empty_flag_overrides_too(pagoda: Any, tmp_path: Path) -> None:
         row["key"]: row for row in json.loads(pagoda("config", "--json", "--drive-path", "").out)
     }
     assert (rows["drive.path"]["text"], rows["drive.path"]["source"]) == ("", "--drive-path")
+
+
+def test_an_empty_drive_path_shows_what_it_stands_for(pagoda: Any, tmp_path: Path) -> None:
+    """People see the directories; JSON keeps the value as it is written; off stays off."""
+    lines = pagoda("config").out.splitlines()
+    assert f"drive.path\t{tmp_path}/cache/pagoda/kv/blocks-of-*\tdefault" in lines
+    rows = {row["key"]: row for row in json.loads(pagoda("config", "--json").out)}
+    assert rows["drive.path"]["text"] == ""
+    assert "drive.path\toff\t" in pagoda("config", "--drive-path", "off").out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +52,25 @@ def test_no_model_is_told_with_the_remedy(pagoda: Any) -> None:
     assert "--model DIR" in result.err
 
 
+def test_a_busy_port_is_told_before_a_model_is_loaded(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading takes long; that the port is taken is known before, and --port is the remedy."""
+
+    def open_engine(*given: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    composed = SimpleNamespace(open_engine=open_engine)
+    monkeypatch.setitem(sys.modules, "pagoda.serve.compose", composed)  # type: ignore[arg-type]
+    monkeypatch.setattr("pagoda.watch.logs.configure", lambda *given, **named: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = pagoda("serve", "--model", "tiny", "--port", str(port))
+    assert result.status == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in result.err
+    assert "--port" in result.err
+
+
 class Engine:
     """As much of an engine as the command touches."""
 
@@ -60,7 +80,10 @@ class Engine:
 
 
 def test_engine_server_and_metrics_are_joined(
-    pagoda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pagoda: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The engine gets settings and an observer; the server gets both and the registry that
     shows events and statistics; readiness is one line of JSON."""
@@ -72,8 +95,11 @@ def test_engine_server_and_metrics_are_joined(
         observer(Evicted(tier="drive", blocks=4))
         return engine
 
-    def run_server(given: Engine, config: Any, *, registry: Any, on_ready: Any) -> None:
+    def run_server(
+        given: Engine, config: Any, *, address: socket.socket, registry: Any, on_ready: Any
+    ) -> None:
         assert given is engine
+        assert address.getsockname()[1] > 0
         evicted = registry.get_sample_value("pagoda_blocks_evicted_total", {"tier": "drive"})
         seen["metrics"] = (evicted, registry.get_sample_value("pagoda_engine_running"))
         on_ready("http://127.0.0.1:1234")
@@ -86,8 +112,12 @@ def test_engine_server_and_metrics_are_joined(
     monkeypatch.setattr("pagoda.serve.server.run_server", run_server)
     monkeypatch.setattr("pagoda.watch.logs.configure", lambda *given, **named: None)
     (tmp_path / "tiny").mkdir()
-    result = pagoda("serve", "--model", "tiny", "--drive-capacity", "8GiB", "--json")
+    with caplog.at_level("INFO", logger="pagoda.serve"):
+        result = pagoda(
+            "serve", "--model", "tiny", "--drive-capacity", "8GiB", "--port", "0", "--json"
+        )
     assert result.status == 0, result.err
+    assert f"loading tiny, drive tier: {tmp_path}/cache/pagoda/kv" in caplog.messages
     assert seen["settings"].drive.capacity == 8 << 30
     assert seen["metrics"] == (4.0, 3.0)
     ready = json.loads(result.out)

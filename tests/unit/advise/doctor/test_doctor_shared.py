@@ -8,7 +8,7 @@ from doctor_logs import DISGUISES, examine, kind, shared
 LOGS = shared()
 needs_logs = pytest.mark.skipif(
     not LOGS,
-    reason="needs the public excerpts: set PAGODA_SHARED or put shared/ beside the checkout",
+    reason="public logs: not beside the checkout, nor in PAGODA_SHARED",
 )
 
 

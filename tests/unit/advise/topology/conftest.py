@@ -111,5 +111,5 @@ def shared() -> Path:
     """The directory of real matrices; skips by name without it."""
     directory = shared_files()
     if not directory.is_dir():
-        pytest.skip("shared topology files: not beside the checkout, nor in PAGODA_SHARED")
+        pytest.skip("public topology files: not beside the checkout, nor in PAGODA_SHARED")
     return directory
