@@ -87,8 +87,11 @@ class ServerProcess:
             return False
 
     def _last_words(self) -> str:
+        """Its error with the remedy below it, or its last line."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        errors = [at for at, line in enumerate(lines) if line.startswith("pagoda: ")]
+        words = lines[errors[-1] :] if errors else lines[-1:]
+        return "; ".join(line.strip() for line in words) or "it said nothing"
 
 
 def _free_port() -> int:
