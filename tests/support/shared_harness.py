@@ -1,0 +1,141 @@
+"""Nodes that share one store of lies, each stepped by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pagoda.core.events import Event
+from pagoda.core.identity import ROOT, Key, NamespaceId, chain
+from pagoda.core.outcome import Outcome
+from pagoda.seal.envelope import PLAIN, Envelope
+from pagoda.store.executor import Runtime
+from pagoda.store.orders import Orders
+from pagoda.store.restore import Restore
+from pagoda.store.shared import Offer, SharedConfig, SharedLevel
+from pagoda.store.writer import Block
+from pagoda.testing.clock import FakeClock
+from pagoda.testing.executor import SteppedExecutor
+from pagoda.tiers.remote.breaker import GuardedShared
+from pagoda.tiers.remote.port import SharedTier
+from pagoda.tiers.remote.sealed import Name, SealedShared
+
+SIZE = 512
+SPACE = NamespaceId(bytes(range(32)))
+
+
+class Node:
+    """A shared level of its own over a store that others may hold too."""
+
+    def __init__(
+        self,
+        tier: SharedTier,
+        *,
+        clock: FakeClock,
+        seed: int = 0,
+        envelope: Envelope = PLAIN,
+        **config: object,
+    ) -> None:
+        rng = random.Random(seed)
+        self.clock = clock
+        self.executor = SteppedExecutor(rng)
+        self.events: list[Event] = []
+        self.released: Counter[Key] = Counter()
+        runtime = Runtime(
+            executor=self.executor,
+            clock=clock,
+            wall_ms=clock.wall_ms,
+            observer=self.events.append,
+        )
+        self.orders = Orders(runtime)
+        self.guard = GuardedShared(tier, clock=clock, rng=rng)
+        self.level = SharedLevel(
+            SealedShared(self.guard, envelope=envelope),
+            self.guard,
+            runtime=runtime,
+            orders=self.orders,
+            config=SharedConfig(**{"block_bytes": SIZE, "run_bytes": 4 * SIZE} | config),
+        )
+
+    def poll(self) -> None:
+        """What a store's poll does."""
+        self.orders.take_in()
+        self.level.expire()
+        self.level.check_invariants()
+
+    def settle(self) -> None:
+        """Run I/O until nothing moves any more."""
+        self.poll()
+        while self.executor.step():
+            self.poll()
+
+    def offer(
+        self, keys: Sequence[Key], *, load: Callable[[memoryview], bool] | None = None
+    ) -> None:
+        """Offer a chain's blocks, each with the bytes that its key should have."""
+        self.level.offer(
+            [
+                Offer(block_of(keys, i), lambda key=key: self.released.update([key]), load)
+                for i, key in enumerate(keys)
+            ]
+        )
+
+    def share(self, keys: Sequence[Key]) -> None:
+        """Offer and wait."""
+        self.offer(keys)
+        self.settle()
+
+    def find(self, keys: Sequence[Key]) -> int:
+        """Probe, wait, and count the prefix."""
+        self.level.probe(SPACE, keys)
+        self.settle()
+        return self.level.known_prefix(keys)
+
+    def start(self, keys: Sequence[Key], *, wait_s: float = 2.0) -> Restore:
+        """Begin a restore into dirty buffers."""
+        restore = Restore(keys, [dirty() for _ in keys], deadline_s=self.clock() + wait_s)
+        self.level.fetch(restore, range(len(keys)))
+        return restore
+
+    def read(self, keys: Sequence[Key]) -> tuple[list[Outcome], tuple[memoryview, ...]]:
+        """Restore and wait for it."""
+        restore = self.start(keys)
+        self.settle()
+        return restore.outcomes, restore.into
+
+    def told(self, kind: type) -> list[Event]:
+        """Events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def keys_of(count: int, *, salt: int = 0, space: NamespaceId = SPACE) -> list[Key]:
+    """The keys of a prefix of `count` blocks."""
+    return chain(space, [salt] * 16 * count, block_tokens=16)
+
+
+def name_of(key: Key, space: NamespaceId = SPACE) -> str:
+    """What a block is called in the shared store."""
+    return str(Name(space, key))
+
+
+def truth(key: Key) -> memoryview:
+    """The bytes that belong to a key."""
+    return memoryview(key * (SIZE // 32))
+
+
+def block_of(keys: Sequence[Key], index: int, space: NamespaceId = SPACE) -> Block:
+    """The block of a chain at `index`."""
+    return Block(
+        namespace=space,
+        key=keys[index],
+        parent=keys[index - 1] if index else ROOT,
+        depth=index,
+        tokens=16,
+        payload=truth(keys[index]),
+    )
+
+
+def dirty() -> memoryview:
+    """A buffer with somebody else's bytes."""
+    return memoryview(bytearray(b"\xdd" * SIZE))
