@@ -13,7 +13,7 @@ from pagoda.core.identity import Key
 from pagoda.core.placement import Candidate, place
 from pagoda.store.executor import Runtime
 from pagoda.store.level import Level
-from pagoda.tiers.sealed import Found
+from pagoda.tiers.scanning import Found
 
 
 class Rank:
@@ -25,12 +25,16 @@ class Rank:
         self.name = _common_name([level.name for level in levels])
         self._last = -1  # position of the member that took the last run
 
-    def holds(self, key: Key, now_s: float) -> bool:
-        """Whether a member that can be read holds a block. One that cannot is no reason not to
-        store the block again on another."""
-        return any(
-            level.state.slot_of(key) is not None and level.readable(now_s) for level in self.levels
-        )
+    def use(self, key: Key, now_s: float) -> bool:
+        """Whether a member that can be read holds a block. It then counts as used: making room
+        for the rest of its chain must not drop it. A member that cannot be read is no reason
+        not to store the block again on another."""
+        for level in self.levels:
+            slot = level.state.slot_of(key)
+            if slot is not None and level.readable(now_s):
+                level.residency.touch([slot])
+                return True
+        return False
 
     def place(self, now_s: float, *, barred: Iterable[Level]) -> Level | None:
         """The member that takes the next run: not one of `barred`, which write already or have

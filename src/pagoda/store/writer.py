@@ -90,7 +90,7 @@ class Writer:
 
     def _enqueue(self, position: int, item: Pending) -> None:
         rank, queue, key = self._ranks[position], self._queues[position], item.block.key
-        if key in queue or rank.holds(key, self._clock()):
+        if key in queue or rank.use(key, self._clock()):
             item.release()
         elif not queue.add(item):
             self._observer(Skipped(tier=rank.name, blocks=1, reason=Reason.BUSY))
