@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
@@ -67,11 +67,15 @@ class Runtime:
 class ThreadExecutor:
     """A fixed number of threads a lane, started with its first job.
 
-    They are daemons: a stuck drive cannot hold the exit.
+    They are daemons: a stuck drive cannot hold the exit. Loads from the tiers named by `inline`
+    run in the caller's thread: for small blocks in memory a copy is cheaper than a thread's turn.
     """
 
-    def __init__(self, *, load_threads: int, store_threads: int) -> None:
+    def __init__(
+        self, *, load_threads: int, store_threads: int, inline: Collection[str] = ()
+    ) -> None:
         self._ended = threading.Event()
+        self._inline = frozenset(inline)
         self._counts = {
             Kind.LOAD: load_threads,
             Kind.STORE: store_threads,
@@ -81,6 +85,9 @@ class ThreadExecutor:
         self._queues: dict[Lane, SimpleQueue[Job | None]] = {}
 
     def submit(self, lane: Lane, job: Job) -> None:
+        if lane.kind is Kind.LOAD and lane.tier in self._inline:
+            job()
+            return
         if lane not in self._queues:
             self._queues[lane] = SimpleQueue()
             for number in range(self._counts[lane.kind]):

@@ -19,45 +19,58 @@ from pagoda.store.restore import Restore
 from pagoda.tiers.sealed import Order
 
 
-@dataclass(slots=True, eq=False)
-class Load:
-    """A read order on its way: a run of a restore's blocks, from one level."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of one restore's blocks."""
 
     restore: Restore
-    fetch: Fetch
+    positions: range
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """A read order on its way: blocks of one level, for one restore or for several."""
+
+    tier: int
+    deadline_s: float
+    parts: list[Part] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    into: list[memoryview] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    size_bytes: int = 0  # of all its buffers
     seconds: float = 0.0
     started: bool = False  # an I/O thread reads
     expired: bool = False  # its deadline has passed
     recalled: bool = False  # no I/O thread had taken it up by then, and none will
     _claim: threading.Lock = field(default_factory=threading.Lock)
 
+    def add(self, restore: Restore, fetch: Fetch) -> None:
+        """One more run of blocks."""
+        positions = range(fetch.first, fetch.first + len(fetch.slots))
+        buffers = restore.into[positions.start : positions.stop]
+        self.parts.append(Part(restore, positions))
+        self.slots += fetch.slots
+        self.keys += restore.keys[positions.start : positions.stop]
+        self.into += buffers
+        self.size_bytes += sum(map(len, buffers))
+        self.deadline_s = min(self.deadline_s, restore.deadline_s)
+
     def claim(self) -> bool:
         """Take it up, or call it back: whoever asks first has it, from any thread."""
         return self._claim.acquire(blocking=False)
 
-    @property
-    def positions(self) -> range:
-        """Which of the restore's blocks."""
-        return range(self.fetch.first, self.fetch.first + len(self.fetch.slots))
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """Of those blocks."""
-        return self.restore.keys[self.fetch.first : self.fetch.first + len(self.fetch.slots)]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all its buffers."""
-        return sum(len(buffer) for buffer in self.into())
-
-    def into(self) -> list[memoryview]:
-        """The buffers to read into."""
-        return [self.restore.into[position] for position in self.positions]
+    def settle(self) -> None:
+        """Tell each restore what became of its blocks."""
+        first = 0
+        for part in self.parts:
+            last = first + len(part.positions)
+            part.restore.landed(part.positions, self.outcomes[first:last])
+            first = last
 
     def zero(self) -> None:
         """Clear the buffers of an order that is not carried out."""
-        for buffer in self.into():
+        for buffer in self.into:
             buffer[:] = bytes(len(buffer))
 
 
@@ -80,25 +93,32 @@ class Reader:
         self._observer = runtime.observer
         self._orders = orders
         self._erase = erase
-        self._loads: list[Load] = []  # under way
+        self._runs = [level.run_blocks for level in levels]
+        self._loads: dict[Load, None] = {}  # under way, in order of sending
 
     def match(self, keys: Sequence[Key]) -> int:
         """How many leading blocks could be restored now. Changes nothing."""
         trusted = self._suspects.trusted(keys, self._clock())
         return resident_prefix(self._readable(), keys[:trusted])
 
-    def start(self, restore: Restore) -> None:
-        """Order the longest prefix that the levels hold; the blocks behind it are misses at
-        once. A suspect block ends the prefix, whoever holds it."""
-        runs = [level.run_blocks for level in self._levels]
-        trusted = self._suspects.trusted(restore.keys, self._clock())
-        fetches = plan_fetches(self._readable(), restore.keys[:trusted], run_blocks=runs)
-        found = sum(len(fetch.slots) for fetch in fetches)
-        absent = range(found, len(restore.keys))
-        reason = Reason.SUSPECT if found == trusted < len(restore.keys) else Reason.ABSENT
-        restore.landed(absent, [Miss(reason if i == found else Reason.ABSENT) for i in absent])
-        for fetch in fetches:
-            self._send(Load(restore, fetch))
+    def start(self, restores: Sequence[Restore]) -> None:
+        """Order the longest prefix that the levels hold of each; the blocks behind it are misses
+        at once. A suspect block ends its prefix, whoever holds it. Short runs of one level are
+        ordered together, until an order has its usual size."""
+        states = self._readable()
+        gathering: dict[int, Load] = {}
+        for restore in restores:
+            for fetch in self._plan(states, restore):
+                self._hold(restore, fetch)
+                load = gathering.get(fetch.tier)
+                most = self._runs[fetch.tier]
+                if load is None or len(load.slots) + len(fetch.slots) > most:
+                    if load is not None:
+                        self._send(load)
+                    load = gathering[fetch.tier] = Load(fetch.tier, restore.deadline_s)
+                load.add(restore, fetch)
+        for load in gathering.values():
+            self._send(load)
 
     def expire(self) -> None:
         """Give up on what is late. What no I/O thread has taken up is called back, so that
@@ -106,16 +126,17 @@ class Reader:
         buffers of those stay theirs until the I/O has ended."""
         now_s = self._clock()
         for load in list(self._loads):
-            if not load.expired and now_s >= load.restore.deadline_s:
+            if not load.expired and now_s >= load.deadline_s:
                 load.recalled = load.claim()
-                load.restore.expire(load.positions)
+                for part in load.parts:
+                    part.restore.expire(part.positions)
                 self._late(load)
                 if load.recalled:
                     self._call_back(load)
 
     def next_deadline_s(self) -> float | None:
         """When `expire` has something to do."""
-        waiting = (load.restore.deadline_s for load in self._loads if not load.expired)
+        waiting = (load.deadline_s for load in self._loads if not load.expired)
         return min(waiting, default=None)
 
     def _readable(self) -> list[TierState]:
@@ -126,13 +147,29 @@ class Reader:
             for level, absent in zip(self._levels, self._absent, strict=True)
         ]
 
+    def _plan(self, states: Sequence[TierState], restore: Restore) -> list[Fetch]:
+        trusted = self._suspects.trusted(restore.keys, self._clock())
+        fetches = plan_fetches(states, restore.keys[:trusted], run_blocks=self._runs)
+        found = sum(len(fetch.slots) for fetch in fetches)
+        if found < len(restore.keys):
+            suspect = found == trusted
+            absent = range(found, len(restore.keys))
+            misses = [Miss(Reason.ABSENT) for _ in absent]
+            misses[0] = Miss(Reason.SUSPECT if suspect else Reason.ABSENT)
+            restore.landed(absent, misses)
+        return fetches
+
+    def _hold(self, restore: Restore, fetch: Fetch) -> None:
+        """Lease what will be read, before anything else is decided."""
+        level = self._levels[fetch.tier]
+        level.state.lease(fetch.slots)
+        level.residency.touch(fetch.slots)
+        restore.started(range(fetch.first, fetch.first + len(fetch.slots)), level.name)
+
     def _send(self, load: Load) -> None:
-        level = self._levels[load.fetch.tier]
-        level.state.lease(load.fetch.slots)
-        level.residency.touch(load.fetch.slots)
-        load.restore.started(load.positions, level.name)
-        orders = level.orders(load.fetch.slots, load.keys)
-        self._loads.append(load)
+        level = self._levels[load.tier]
+        orders = level.orders(load.slots, load.keys)
+        self._loads[load] = None
         level.traffic.flying_bytes += load.size_bytes
         self._orders.send(
             Lane(level.name, Kind.LOAD), lambda: self._read(load, level, orders), self._landed
@@ -143,9 +180,9 @@ class Reader:
         if not load.claim():
             return load
         started_s = self._clock()
-        if started_s < load.restore.deadline_s:
+        if started_s < load.deadline_s:
             load.started = True
-            load.outcomes = level.sealed.load(orders, load.into())
+            load.outcomes = level.sealed.load(orders, load.into)
         else:  # it waited too long: spare the drive
             load.outcomes = [Unavailable(level.name, Reason.TIMEOUT) for _ in orders]
             load.zero()
@@ -154,23 +191,23 @@ class Reader:
 
     def _call_back(self, load: Load) -> None:
         """Settle an order that nobody carries out."""
-        level = self._levels[load.fetch.tier]
+        level = self._levels[load.tier]
         load.zero()
-        load.outcomes = [Unavailable(level.name, Reason.TIMEOUT) for _ in load.positions]
-        load.restore.landed(load.positions, load.outcomes)
-        self._loads.remove(load)
+        load.outcomes = [Unavailable(level.name, Reason.TIMEOUT) for _ in load.slots]
+        load.settle()
+        del self._loads[load]
         level.traffic.flying_bytes -= load.size_bytes
-        level.state.release(load.fetch.slots)
+        level.state.release(load.slots)
 
     def _landed(self, load: Load) -> None:
         if load.recalled:
             return
-        level = self._levels[load.fetch.tier]
-        self._loads.remove(load)
+        level = self._levels[load.tier]
+        del self._loads[load]
         level.traffic.flying_bytes -= load.size_bytes
-        load.restore.landed(load.positions, load.outcomes)
+        load.settle()
         bad = [] if load.expired else self._account(load, level)
-        level.state.release([slot for slot in load.fetch.slots if slot not in bad])
+        level.state.release([s for s in load.slots if s not in bad] if bad else load.slots)
         if bad:  # released once their headers are erased
             self._erase(level, bad)
 
@@ -181,7 +218,7 @@ class Reader:
             return []
         bad: list[int] = []
         arrived: list[memoryview] = []
-        rows = zip(load.fetch.slots, load.keys, load.into(), load.outcomes, strict=True)
+        rows = zip(load.slots, load.keys, load.into, load.outcomes, strict=True)
         for slot, key, buffer, outcome in rows:
             match outcome:
                 case Hit():
@@ -215,8 +252,8 @@ class Reader:
         """The request goes on without it, the level rests, and blocks whose I/O hangs are not
         found again."""
         load.expired = True
-        level = self._levels[load.fetch.tier]
-        self._refuse(level, Reason.TIMEOUT, blocks=len(load.fetch.slots))
-        level.read_late(load.fetch.slots if load.started else (), self._clock())
+        level = self._levels[load.tier]
+        self._refuse(level, Reason.TIMEOUT, blocks=len(load.slots))
+        level.read_late(load.slots if load.started else (), self._clock())
         for key in load.keys if load.started else ():
             self._suspects.add(key, self._clock())

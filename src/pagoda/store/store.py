@@ -135,9 +135,17 @@ class Store:
         calls `poll` meanwhile. Buffers of blocks that a tier held but did not deliver are
         zeroed; those of absent blocks are left as they were.
         """
-        restore = Restore(keys, into, deadline_s=self._clock() + self._config.restore_deadline_s)
-        self._reader.start(restore)
-        return restore
+        return self.restore_all([(keys, into)])[0]
+
+    def restore_all(
+        self, prefixes: Sequence[tuple[Sequence[Key], Sequence[memoryview]]]
+    ) -> list[Restore]:
+        """Restore several prefixes, as `restore` does each: small blocks of several requests
+        then share their orders, so that what an order costs is paid once."""
+        until_s = self._clock() + self._config.restore_deadline_s
+        restores = [Restore(keys, into, deadline_s=until_s) for keys, into in prefixes]
+        self._reader.start(restores)
+        return restores
 
     # Writing.
 
@@ -175,6 +183,11 @@ class Store:
         return level.state.published_count()
 
     # For administration.
+
+    @property
+    def runtime(self) -> Runtime:
+        """The world as this store knows it."""
+        return self._runtime
 
     @property
     def orders(self) -> Orders:
