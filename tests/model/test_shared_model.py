@@ -41,13 +41,7 @@ class World:
         self.clock = FakeClock()
         self.tier = FaultyShared(MemoryShared())
         self.nodes = [
-            Node(
-                self.tier,
-                clock=self.clock,
-                seed=seed * 2 + i,
-                queue_bytes=10 * SIZE,
-                write_deadline_s=8.0,
-            )
+            Node(self.tier, clock=self.clock, seed=seed * 2 + i, queue_bytes=10 * SIZE)
             for i in range(2)
         ]
         self.offered = [Counter[Key](), Counter[Key]()]

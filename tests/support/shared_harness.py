@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pagoda.core.events import Event
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.core.outcome import Outcome
 from pagoda.seal.envelope import PLAIN, Envelope
+from pagoda.store.block import Block
 from pagoda.store.executor import Runtime
 from pagoda.store.orders import Orders
+from pagoda.store.queue import Pending, Source
 from pagoda.store.restore import Restore
-from pagoda.store.shared import Offer, SharedConfig, SharedLevel
-from pagoda.store.writer import Block
+from pagoda.store.shared import SharedConfig, SharedLevel
 from pagoda.testing.clock import FakeClock
 from pagoda.testing.executor import SteppedExecutor
 from pagoda.tiers.remote.breaker import GuardedShared
@@ -22,6 +23,7 @@ from pagoda.tiers.remote.port import SharedTier
 from pagoda.tiers.remote.sealed import Name, SealedShared
 
 SIZE = 512
+WAIT_S = 8.0  # a block not written by then is dropped
 SPACE = NamespaceId(bytes(range(32)))
 
 
@@ -62,7 +64,6 @@ class Node:
         """What a store's poll does."""
         self.orders.take_in()
         self.level.expire()
-        self.level.check_invariants()
 
     def settle(self) -> None:
         """Run I/O until nothing moves any more."""
@@ -70,16 +71,17 @@ class Node:
         while self.executor.step():
             self.poll()
 
-    def offer(
-        self, keys: Sequence[Key], *, load: Callable[[memoryview], bool] | None = None
-    ) -> None:
+    def offer(self, keys: Sequence[Key], *, source: Source | None = None) -> None:
         """Offer a chain's blocks, each with the bytes that its key should have."""
-        self.level.offer(
-            [
-                Offer(block_of(keys, i), lambda key=key: self.released.update([key]), load)
-                for i, key in enumerate(keys)
-            ]
-        )
+        until_s = self.clock() + WAIT_S
+        self.level.offer([self.pending(keys, i, until_s, source) for i in range(len(keys))])
+
+    def pending(
+        self, keys: Sequence[Key], index: int, until_s: float, source: Source | None = None
+    ) -> Pending:
+        """One block, whose release is counted."""
+        key = keys[index]
+        return Pending(block_of(keys, index), lambda: self.released.update([key]), until_s, source)
 
     def share(self, keys: Sequence[Key]) -> None:
         """Offer and wait."""

@@ -13,12 +13,12 @@ from pagoda.core.errors import TierError
 from pagoda.core.events import Degraded
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.store.executor import Runtime
-from pagoda.store.offers import Offer
 from pagoda.store.orders import Orders
+from pagoda.store.queue import Pending
 from pagoda.store.restore import Restore
 from pagoda.store.shared_link import Link, SharedConfig
 from pagoda.store.shared_reads import Probe, SharedReads
-from pagoda.store.shared_writes import Clearing, SharedWrites
+from pagoda.store.shared_writes import SharedClearing, SharedWrites
 from pagoda.tiers.remote.breaker import GuardedShared
 from pagoda.tiers.remote.sealed import SealedShared
 from pagoda.tiers.sealed import reason_of
@@ -61,11 +61,12 @@ class SharedLevel:
 
     # Writing.
 
-    def offer(self, offers: Sequence[Offer]) -> None:
-        """Store blocks in the background; each is released exactly once."""
-        self._writes.offer(offers)
+    def offer(self, items: Sequence[Pending]) -> None:
+        """Store blocks in the background; each is released exactly once, in the owner's thread.
+        A block whose bytes lie in a level's slot is read back from there, verified."""
+        self._writes.offer(items)
 
-    def clear(self, namespace: NamespaceId) -> Clearing:
+    def clear(self, namespace: NamespaceId) -> SharedClearing:
         """Delete a namespace and verify it by a listing. Other nodes may go on writing."""
         return self._writes.clear(namespace)
 
@@ -99,9 +100,5 @@ class SharedLevel:
                 Degraded(tier=self.name, reason=reason_of(error), detail=error.message)
             )
 
-    def check_invariants(self) -> None:
-        """The write queue adds up."""
-        self._writes.check_invariants()
 
-
-__all__ = ["Clearing", "Offer", "Probe", "SharedConfig", "SharedLevel"]
+__all__ = ["Probe", "SharedClearing", "SharedConfig", "SharedLevel"]

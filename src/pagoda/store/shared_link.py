@@ -18,7 +18,7 @@ class SharedConfig:
     """Bounds of a shared store's use.
 
     `probe_blocks` is how many blocks one probe asks for at most, `run_bytes` what one order
-    moves; `queue_bytes` may wait to be written, each block for `write_deadline_s`.
+    moves, and `queue_bytes` may wait to be written.
     """
 
     block_bytes: int
@@ -26,7 +26,6 @@ class SharedConfig:
     probe_blocks: int = 512
     run_bytes: int = 32 << 20
     queue_bytes: int = 256 << 20
-    write_deadline_s: float = 30.0
     clear_deadline_s: float = 60.0
     memory: Memory = field(default_factory=Memory)
 

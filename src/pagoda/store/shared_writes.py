@@ -8,28 +8,30 @@ it has one counts for nothing, and the good block is written over it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pagoda.core.errors import TierError, TierTimeout
 from pagoda.core.events import Degraded, Reason, Skipped, Stored
-from pagoda.core.identity import Key, NamespaceId
+from pagoda.core.identity import NamespaceId
 from pagoda.machine.buffers import aligned_buffer
-from pagoda.seal.header import Seal
-from pagoda.store.offers import Offer, OfferQueue
+from pagoda.store.queue import Pending, WriteQueue
 from pagoda.store.shared_link import Link
-from pagoda.tiers.remote.sealed import Cleared, Name
+from pagoda.store.shared_run import SharedRun
+from pagoda.store.write import loads_of
+from pagoda.tiers.remote.sealed import Emptied, Name
 from pagoda.tiers.sealed import reason_of
 
 _NO_GENERATION = 0  # a name has none
+_PAGE_BYTES = 4096
 
 
 @dataclass(slots=True, eq=False)
-class Clearing:
+class SharedClearing:
     """A namespace being cleared: `result` or `error` once it is done."""
 
     namespace: NamespaceId
     deadline_s: float
-    result: Cleared | None = None
+    result: Emptied | None = None
     error: TierError | None = None
 
     @property
@@ -37,33 +39,15 @@ class Clearing:
         return self.result is not None or self.error is not None
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
-    """Blocks on their way. `sure` are keys to write without asking; `cleared` namespaces that
-    were cleared meanwhile."""
-
-    offers: list[Offer]
-    sure: set[Key]
-    cleared: set[NamespaceId] = field(default_factory=set)
-    stored: list[Offer] = field(default_factory=list)
-    there: list[Offer] = field(default_factory=list)
-    error: TierError | None = None
-    seconds: float = 0.0
-    keys: frozenset[Key] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.keys = frozenset(offer.block.key for offer in self.offers)
-
-
 class SharedWrites:
     """The write half. All methods run in the owner's thread, jobs in I/O threads."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._queue = OfferQueue(link.config.queue_bytes)
-        self._run: _Run | None = None
-        self._clearings: list[Clearing] = []
-        self._clearing: Clearing | None = None  # the one under way
+        self._queue = WriteQueue(link.config.queue_bytes)
+        self._run: SharedRun | None = None
+        self._clearings: list[SharedClearing] = []
+        self._clearing: SharedClearing | None = None  # the one under way
         self._staging: memoryview | None = None
         self._why = Reason.IO_ERROR  # of the last failed write
 
@@ -71,21 +55,21 @@ class SharedWrites:
     def idle(self) -> bool:
         return not self._queue and self._run is None and not self._clearings
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, items: Sequence[Pending]) -> None:
         """Queue blocks; what is there already, or does not fit the queue, is released now."""
-        for offer in offers:
-            self._enqueue(offer)
+        for item in items:
+            self._enqueue(item)
         self._pump()
 
-    def clear(self, namespace: NamespaceId) -> Clearing:
+    def clear(self, namespace: NamespaceId) -> SharedClearing:
         """Delete a namespace's blocks, once the write under way has landed, and list what is
         left. Nothing of it is found from now on; until it is done nothing is written."""
         link = self._link
-        clearing = Clearing(namespace, link.clock() + link.config.clear_deadline_s)
+        clearing = SharedClearing(namespace, link.clock() + link.config.clear_deadline_s)
         link.presence.forget(namespace)
         if self._run is not None:
             self._run.cleared.add(namespace)
-        self._skip_where(lambda offer: offer.block.namespace == namespace, Reason.CLOSED)
+        self._skip_where(lambda item: item.block.namespace == namespace, Reason.CLOSED)
         self._clearings.append(clearing)
         self._pump()
         return clearing
@@ -110,8 +94,8 @@ class SharedWrites:
     def expire(self) -> None:
         """Drop what has waited too long."""
         now_s = self._link.clock()
-        for offer in self._queue.take_late(now_s):
-            self._skip(offer, Reason.TIMEOUT)
+        for item in self._queue.overdue(now_s):
+            self._give_up(item, Reason.TIMEOUT)
         for clearing in [clearing for clearing in self._clearings if now_s >= clearing.deadline_s]:
             self._clearings.remove(clearing)
             clearing.error = TierTimeout(
@@ -126,29 +110,14 @@ class SharedWrites:
         """When `expire` has something to do that somebody waits for."""
         return min((clearing.deadline_s for clearing in self._clearings), default=None)
 
-    def check_invariants(self) -> None:
-        """The queue adds up, and nothing waits that is on its way."""
-        self._queue.check_invariants()
-        flying = self._run.offers if self._run is not None else []
-        assert not any(offer.block.key in self._queue for offer in flying), "a block twice"
-
-    def _enqueue(self, offer: Offer) -> None:
-        link, key = self._link, offer.block.key
-        now_s = link.clock()
-        if link.presence.name_of(key, now_s) is not None or self._waits(key):
-            offer.release()
+    def _enqueue(self, item: Pending) -> None:
+        link, key = self._link, item.block.key
+        if key in self._queue or link.presence.name_of(key, link.clock()) is not None:
+            item.release()
         elif not link.guard.writes.admits():
-            self._skip(offer, self._why)
-        elif not self._queue.fits(offer):
-            self._skip(offer, Reason.BUSY)
-        else:
-            offer.until_s = now_s + link.config.write_deadline_s
-            self._queue.push(offer)
-
-    def _waits(self, key: Key) -> bool:
-        """Whether a block is queued or on its way."""
-        flying = self._run.keys if self._run is not None else ()
-        return key in self._queue or key in flying
+            self._skip(item, self._why)
+        elif not self._queue.add(item):
+            self._skip(item, Reason.BUSY)
 
     def _pump(self) -> None:
         if self._run is not None or self._clearing is not None:
@@ -161,91 +130,70 @@ class SharedWrites:
             self._start()
 
     def _start(self) -> None:
-        offers = self._queue.take(self._link.config.run_blocks)
-        run = self._run = _Run(offers, {o.block.key for o in offers if self._was_bad(o)})
-        self._link.orders.send(self._link.stores, lambda: self._carry_out(run), self._landed)
+        link, now_ms = self._link, self._link.wall_ms()
+        items = self._queue.take(link.config.run_blocks)
+        loads = loads_of(items)
+        run = self._run = SharedRun(
+            items,
+            [item.block.seal(generation=_NO_GENERATION, created_ms=now_ms) for item in items],
+            frozenset(i for i, item in enumerate(items) if self._was_bad(item)),
+            loads,
+            self._staged(items) if loads else [],
+        )
+        link.orders.send(
+            link.stores,
+            lambda: run.carry_out(link.sealed, link.clock),
+            self._landed,
+            reads=tuple(level.name for level, _, _ in loads),
+        )
 
-    def _was_bad(self, offer: Offer) -> bool:
-        entry = self._link.presence.find(offer.block.key, self._link.clock())
+    def _was_bad(self, item: Pending) -> bool:
+        entry = self._link.presence.find(item.block.key, self._link.clock())
         return entry is not None and entry.reason not in (None, Reason.ABSENT)
 
-    def _carry_out(self, run: _Run) -> _Run:
-        """In an I/O thread: ask, read back what lies in a slot, seal and send."""
-        started_s = self._link.clock()
-        try:
-            missing = self._missing(run)
-            ready = self._payloads(missing)
-            if ready:
-                self._link.sealed.store([self._seal(o) for o, _ in ready], [p for _, p in ready])
-            run.stored = [offer for offer, _ in ready]
-        except TierError as error:
-            run.error = error
-        run.seconds = self._link.clock() - started_s
-        return run
-
-    def _missing(self, run: _Run) -> list[Offer]:
-        unsure = [offer for offer in run.offers if offer.block.key not in run.sure]
-        found = self._link.sealed.has([offer.name for offer in unsure]) if unsure else []
-        run.there = [offer for offer, there in zip(unsure, found, strict=True) if there]
-        there = set(run.there)
-        return [offer for offer in run.offers if offer not in there]
-
-    def _payloads(self, offers: Sequence[Offer]) -> list[tuple[Offer, memoryview]]:
-        """The bytes of each block that can still be had."""
-        ready: list[tuple[Offer, memoryview]] = []
-        for position, offer in enumerate(offers):
-            if offer.load is None:
-                ready.append((offer, offer.block.payload))
-                continue
-            view = self._staged(position, offer.size_bytes)
-            if offer.load(view):
-                ready.append((offer, view))
-        return ready
-
-    def _staged(self, position: int, size_bytes: int) -> memoryview:
-        """Memory for one block of the run; made at the first use, and kept."""
-        width = self._link.config.block_bytes
-        assert size_bytes <= width, "a block is not larger than block_bytes"
+    def _staged(self, items: Sequence[Pending]) -> list[memoryview]:
+        """A buffer for each item, in memory that is made at the first use and kept."""
+        width = -(-self._link.config.block_bytes // _PAGE_BYTES) * _PAGE_BYTES
         if self._staging is None:
             self._staging = memoryview(aligned_buffer(width * self._link.config.run_blocks))
-        return self._staging[position * width : position * width + size_bytes]
+        sizes = [len(item.block.payload) for item in items]
+        assert max(sizes) <= width, "a block is not larger than block_bytes"
+        return [self._staging[i * width : i * width + size] for i, size in enumerate(sizes)]
 
-    def _seal(self, offer: Offer) -> Seal:
-        return offer.block.seal(generation=_NO_GENERATION, created_ms=self._link.wall_ms())
-
-    def _landed(self, run: _Run) -> None:
-        link, now_s = self._link, self._link.clock()
+    def _landed(self, run: SharedRun) -> None:
+        link = self._link
         self._run = None
         if run.error is not None:
             self._why = reason_of(run.error)
             link.tell_trips(self._why)
-        done = {*run.stored, *run.there}
-        kept = [offer.name for offer in done if offer.block.namespace not in run.cleared]
-        link.presence.there(kept, now_s)
-        self.drop([o.name for o in run.offers if o.block.namespace in run.cleared])
+        done = run.stored | run.there
+        kept = [run.names[i] for i in done if run.items[i].block.namespace not in run.cleared]
+        link.presence.there(kept, link.clock())
+        self.drop([name for name in run.names if name.namespace in run.cleared])
         self._tell_stored(run)
-        for offer in run.offers:
-            if offer in done:
-                offer.release()
+        for i, item in enumerate(run.items):
+            if i in done:
+                self._queue.ended(item.block.key)
+                item.release()
             else:
-                self._skip(offer, self._why if run.error is not None else Reason.STALE)
+                self._give_up(item, self._why if run.error is not None else Reason.STALE)
         self._pump()
 
-    def _tell_stored(self, run: _Run) -> None:
+    def _tell_stored(self, run: SharedRun) -> None:
         if run.stored:
             self._link.observer(
                 Stored(
                     tier=self._link.name,
                     blocks=len(run.stored),
-                    size_bytes=sum(offer.size_bytes for offer in run.stored),
+                    size_bytes=run.size_bytes(run.stored),
                     seconds=run.seconds,
                 )
             )
 
-    def _start_clearing(self, clearing: Clearing) -> None:
+    def _start_clearing(self, clearing: SharedClearing) -> None:
         self._clearing = clearing
 
-        def job() -> Cleared | TierError:
+        def job() -> Emptied | TierError:
             try:
                 return self._link.sealed.clear(clearing.namespace)
             except TierError as error:
@@ -255,12 +203,12 @@ class SharedWrites:
             self._link.stores, job, lambda result: self._cleared(clearing, result)
         )
 
-    def _cleared(self, clearing: Clearing, result: Cleared | TierError) -> None:
+    def _cleared(self, clearing: SharedClearing, result: Emptied | TierError) -> None:
         self._clearing = None
         self._link.presence.forget(clearing.namespace)
         if not clearing.done:
             self._clearings.remove(clearing)
-            if isinstance(result, Cleared):
+            if isinstance(result, Emptied):
                 clearing.result = result
             else:
                 clearing.error = result
@@ -271,10 +219,18 @@ class SharedWrites:
             )
         self._pump()
 
-    def _skip_where(self, chosen: Callable[[Offer], bool], reason: Reason) -> None:
-        for offer in self._queue.take_where(chosen):
-            self._skip(offer, reason)
+    def _skip_where(self, chosen: Callable[[Pending], bool], reason: Reason) -> None:
+        for item in self._queue.take(len(self._queue)):
+            if chosen(item):
+                self._give_up(item, reason)
+            else:
+                self._queue.add(item)
 
-    def _skip(self, offer: Offer, reason: Reason) -> None:
+    def _give_up(self, item: Pending, reason: Reason) -> None:
+        """An item that was queued will not be stored."""
+        self._queue.ended(item.block.key)
+        self._skip(item, reason)
+
+    def _skip(self, item: Pending, reason: Reason) -> None:
         self._link.observer(Skipped(tier=self._link.name, blocks=1, reason=reason))
-        offer.release()
+        item.release()

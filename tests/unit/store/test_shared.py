@@ -8,6 +8,7 @@ import pytest
 from shared_harness import (
     SIZE,
     SPACE,
+    WAIT_S,
     Node,
     block_of,
     dirty,
@@ -15,13 +16,15 @@ from shared_harness import (
     name_of,
     truth,
 )
+from store_harness import Harness
 
 from pagoda.core.errors import TierFault, TierFull, TierTimeout
 from pagoda.core.events import Degraded, Reason, Refused, Restored, Skipped, Stored
 from pagoda.core.identity import NamespaceId
 from pagoda.core.outcome import Corrupt, Hit, Miss, Unavailable
 from pagoda.seal.envelope import Envelope
-from pagoda.store.shared import Offer
+from pagoda.store.level import Level
+from pagoda.store.queue import Source
 from pagoda.testing.clock import FakeClock
 from pagoda.testing.faulty_shared import FaultyShared
 from pagoda.testing.memory_shared import MemoryShared
@@ -417,11 +420,11 @@ def test_the_queue_is_bounded_in_bytes(tier, clock):
 
 def test_what_waits_too_long_is_dropped(tier, clock):
     """Behind a stuck store; the block on its way keeps its bytes."""
-    node = Node(tier, clock=clock, write_deadline_s=5.0, run_bytes=SIZE)
+    node = Node(tier, clock=clock, run_bytes=SIZE)
     keys = keys_of(3)
     node.offer(keys)
     node.executor.hold()
-    clock.advance(5.0)
+    clock.advance(WAIT_S)
     node.poll()
     assert skipped(node) == Counter({Reason.TIMEOUT: 2})
     assert node.released == Counter(keys[1:])
@@ -447,30 +450,33 @@ def test_a_full_store_is_written_to_no_more_for_a_while(tier, clock):
 
 
 def test_blocks_are_read_back_from_where_they_lie(node, tier):
-    """`load` fills the level's own memory; what cannot be read back is not sent."""
-    keys = keys_of(4)
-    lost = keys[2]
-
-    def loader(key):
-        def load(into: memoryview) -> bool:
-            into[:] = truth(key)
-            return key != lost
-
-        return load
-
+    """Verified, into the level's own memory; what cannot be read back is not sent."""
+    keys, lost = keys_of(4), 2
+    level = local_level(keys)
     node.level.offer(
         [
-            Offer(block_of(keys, i), lambda key=key: node.released.update([key]), loader(key))
+            node.pending(keys, i, 1e9, Source(level, level.state.slot_of(key)))
             for i, key in enumerate(keys)
         ]
     )
+    level.sealed.tier.faults.flip_on_read.add(level.state.slot_of(keys[lost]))
+    assert node.orders.touching("upper")
     node.settle()
-    assert tier.sent == [name_of(key) for key in keys if key != lost]
-    assert all(
-        tier.inner.values[name_of(key)].endswith(bytes(truth(key))) for key in keys if key != lost
-    )
+    kept = [key for key in keys if key != keys[lost]]
+    assert tier.sent == [name_of(key) for key in kept]
+    assert all(tier.inner.values[name_of(key)].endswith(bytes(truth(key))) for key in kept)
     assert skipped(node) == Counter({Reason.STALE: 1})
     assert node.released == Counter(keys)
+    assert not node.orders.touching("upper")
+
+
+def local_level(keys) -> Level:
+    """A level of a store that holds these blocks."""
+    harness = Harness(lower=0)
+    harness.store.save([block_of(keys, i) for i in range(len(keys))], lambda _: None)
+    harness.settle()
+    (level,) = harness.store.levels()
+    return level
 
 
 def test_cancelling_releases_what_waits(tier, clock):

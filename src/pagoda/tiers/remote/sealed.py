@@ -42,7 +42,7 @@ def prefix_of(namespace: NamespaceId) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class Emptied:
     """How many names were deleted, and how many a second listing still found: 0, unless
     another node writes meanwhile, or the store does not delete."""
 
@@ -113,7 +113,7 @@ class SealedShared:
         """Delete blocks. Raises TierError."""
         self.tier.drop([str(name) for name in names])
 
-    def clear(self, namespace: NamespaceId) -> Cleared:
+    def clear(self, namespace: NamespaceId) -> Emptied:
         """Delete everything of a namespace and list it again to see. Raises TierError."""
         prefix = prefix_of(namespace)
         dropped = 0
@@ -121,7 +121,7 @@ class SealedShared:
         while batch := list(itertools.islice(names, _CLEAR_NAMES)):
             self.tier.drop(batch)
             dropped += len(batch)
-        return Cleared(dropped, left=len(set(self.tier.names(prefix))))
+        return Emptied(dropped, left=len(set(self.tier.names(prefix))))
 
     def _get(self, names: Sequence[Name], limit_bytes: int) -> list[memoryview | None]:
         values = self.tier.get([str(name) for name in names], limit_bytes)
