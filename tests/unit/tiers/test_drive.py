@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from pagoda.core.errors import (
     TierReadOnly,
 )
 from pagoda.seal.digest import digest
+from pagoda.seal.header import HEADER_BYTES
 from pagoda.testing.conformance import header_of, payload_of, put
 from pagoda.tiers.drive import DriveConfig, DriveTier, slab, superblock
 from pagoda.tiers.drive.file import SlabFile
@@ -402,3 +404,118 @@ def test_every_os_error_comes_with_a_remedy(number: int) -> None:
     with pytest.raises(TierError) as caught, typed_errors("drive", "kv"):
         raise OSError(number, os.strerror(number))
     assert caught.value.remedy
+
+
+def make_file(path: Path) -> None:
+    """A file of somebody's."""
+    path.write_text("precious")
+
+
+def make_loop(path: Path) -> None:
+    """A link that leads to itself."""
+    path.symlink_to(path)
+
+
+def make_device_link(path: Path) -> None:
+    """A link to a device."""
+    path.symlink_to("/dev/null")
+
+
+def make_foreign_slab(path: Path) -> None:
+    """A file that is no slab."""
+    path.write_bytes(b"precious" * 1000)
+
+
+def make_newer_slab(path: Path) -> None:
+    """A slab of a format that this Pagoda does not know."""
+    layout = Layout(slots=1, slot_bytes=8192, slab_id=bytes(16))
+    path.write_bytes(superblock.pack(layout, created_ms=1))
+    rewrite_super(path, 8, b"\x02\0\0\0")
+
+
+Make = Callable[[Path], object]
+
+
+def tree(root: Path) -> dict[str, bytes | None]:
+    """Everything below a directory, and what the files hold."""
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
+
+
+@pytest.mark.parametrize("make_it", [make_file, os.mkfifo, make_loop, make_device_link])
+def test_a_drive_path_that_is_no_directory_is_refused(config: DriveConfig, make_it: Make) -> None:
+    """A file, a pipe, a link in a circle, a device: named, with a remedy, and left alone."""
+    make_it(config.directory)
+    before = tree(config.directory.parent)
+    with pytest.raises(TierError, match="kv") as caught:
+        DriveTier(config)
+    assert caught.value.remedy
+    assert tree(config.directory.parent) == before
+
+
+@pytest.mark.parametrize(
+    "make_it",
+    [
+        Path.mkdir,
+        os.mkfifo,
+        make_loop,
+        make_device_link,
+        make_file,
+        make_foreign_slab,
+        make_newer_slab,
+    ],
+)
+def test_where_another_thing_is_the_slab_nothing_is_written(
+    config: DriveConfig, make_it: Make
+) -> None:
+    """Not even the lock: the directory may be somebody else's."""
+    config.directory.mkdir()
+    make_it(slab_of(config))
+    before = tree(config.directory.parent)
+    with pytest.raises(TierError, match=slab.SLAB_NAME) as caught:
+        DriveTier(config)
+    assert caught.value.remedy
+    assert tree(config.directory.parent) == before
+
+
+def test_headers_of_neighbouring_slots_are_written_at_once(config: DriveConfig) -> None:
+    """A batch of blocks costs one write for its headers, not one a block."""
+    writes: list[int] = []
+
+    class Counted(SlabFile):
+        def write_table(self, data: bytes, offset: int) -> int:
+            writes.append(len(data) // HEADER_BYTES)
+            return super().write_table(data, offset)
+
+    tier = DriveTier(config, opener=Counted)
+    writes.clear()
+    put(tier, [3, 4, 5, 9, 8], [1, 2, 3, 4, 5])
+    assert writes == [3, 1, 1] * 2
+    assert dict(tier.scan()) == dict(zip([3, 4, 5, 9, 8], map(header_of, range(1, 6)), strict=True))
+    tier.close()
+
+
+def test_a_cut_write_is_an_error_of_the_drive(config: DriveConfig) -> None:
+    """The system may write less than it was given; what is short is not committed."""
+
+    class Cut(SlabFile):
+        def write_payloads(self, buffers: Sequence[memoryview], offset: int) -> int:
+            return super().write_payloads([buffers[0][:4096]], offset)
+
+    tier = DriveTier(config, opener=Cut)
+    with pytest.raises(TierFault, match="4096 of 8192") as caught:
+        tier.write([0], [payload_of(tier, 1)])
+    assert caught.value.remedy
+    tier.close()
+
+
+def test_o_direct_that_is_asked_for_and_not_there_is_refused(
+    config: DriveConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """drive.direct = on means: do not start without it."""
+    monkeypatch.setattr("pagoda.tiers.drive.file._direct_reads", lambda fd: False)
+    with pytest.raises(TierFault, match="no O_DIRECT") as caught:
+        DriveTier(replace(config, direct="on"))
+    assert "drive.direct" in caught.value.remedy
+    fallback = DriveTier(config)
+    assert not fallback.direct
+    fallback.close()

@@ -30,9 +30,9 @@ _SCAN_SLOTS = 4096
 _COPY_STRIPES = 1024  # how far to look for a superblock's copy: tables of up to 4 GiB
 
 
-def plan(*, capacity_bytes: int, slot_bytes: int) -> Layout:
+def plan(directory: Path, capacity_bytes: int, *, slot_bytes: int) -> Layout:
     """A new slab of at most `capacity_bytes`, table and all. Raises CapacityError when not
-    even one slot fits."""
+    even one slot fits; `directory` is what it then names."""
 
     def layout_of(slots: int) -> Layout:
         return Layout(slots=slots, slot_bytes=slot_bytes, slab_id=slab_id)
@@ -45,8 +45,8 @@ def plan(*, capacity_bytes: int, slot_bytes: int) -> Layout:
     layout = layout_of(max(1, fitting))
     if layout.size_bytes > capacity_bytes:
         raise CapacityError(
-            f"drive.capacity of {capacity_bytes} bytes holds no block of {slot_bytes} bytes: "
-            f"with its table, a slab for one takes {layout.size_bytes}",
+            f"{directory}: a drive.capacity of {capacity_bytes} bytes holds no block of "
+            f"{slot_bytes} bytes: with its table, a slab for one takes {layout.size_bytes}",
             tier=TIER,
             asked_bytes=layout.size_bytes,
             limit_bytes=capacity_bytes,

@@ -53,15 +53,15 @@ class DriveTier:
     def __init__(self, config: DriveConfig, *, opener: Opener = SlabFile) -> None:
         self.name = config.name
         self.path = config.directory / slab.SLAB_NAME
-        wanted = slab.plan(capacity_bytes=config.capacity_bytes, slot_bytes=config.slot_bytes)
+        wanted = slab.plan(config.directory, config.capacity_bytes, slot_bytes=config.slot_bytes)
+        _existing(self.path, wanted)  # what will not do is refused before anything is written
         with typed_errors(self.name, str(config.directory)):
             config.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = DirectoryLock(config.directory, tier=self.name)
         try:
-            self._layout = _find_or_create(config, wanted, opener)
+            self._layout = _existing(self.path, wanted) or _create(config, wanted, opener)
             with typed_errors(self.name, str(self.path)):
-                self._file = opener(self.path, config.direct)
-                slab.mend(self._file, self._layout)
+                self._file = _open_mended(self.path, config.direct, self._layout, opener)
         except BaseException:
             self._lock.release()
             raise
@@ -155,7 +155,11 @@ class DriveTier:
 
     def _check_written(self, written: int, expected: int) -> None:
         if written != expected:
-            raise TierFault(f"{self.path}: {written} of {expected} bytes written", tier=self.name)
+            raise TierFault(
+                f"{self.path}: {written} of {expected} bytes written",
+                tier=self.name,
+                remedy="see the system's log for this drive",
+            )
 
     def _fills(self, buffers: Sequence[memoryview]) -> list[bool]:
         """Which buffers fill their slots, so that the next slot's can follow in the same I/O."""
@@ -205,17 +209,10 @@ def _runs(slots: Sequence[int], whole: Sequence[bool]) -> Iterator[tuple[int, in
             first = index
 
 
-def _find_or_create(config: DriveConfig, wanted: Layout, opener: Opener) -> Layout:
-    """The layout of the slab that is there, or of a new one as wanted."""
-    path = config.directory / slab.SLAB_NAME
+def _existing(path: Path, wanted: Layout) -> Layout | None:
+    """The layout of the slab that is there. Raises CapacityError when it is not as wanted."""
     if not os.path.lexists(path):  # a link to a disk that is not mounted is kept
-        slab.create(
-            config.directory,
-            layout=wanted,
-            free_floor_bytes=config.free_floor_bytes,
-            opener=opener,
-        )
-        return wanted
+        return None
     found = slab.read_layout(path)
     if (found.slots, found.slot_bytes) != (wanted.slots, wanted.slot_bytes):
         raise CapacityError(
@@ -227,3 +224,21 @@ def _find_or_create(config: DriveConfig, wanted: Layout, opener: Opener) -> Layo
             remedy=f"set drive.capacity back, choose another drive.path, or delete {path}",
         )
     return found
+
+
+def _create(config: DriveConfig, wanted: Layout, opener: Opener) -> Layout:
+    slab.create(
+        config.directory, layout=wanted, free_floor_bytes=config.free_floor_bytes, opener=opener
+    )
+    return wanted
+
+
+def _open_mended(path: Path, direct: str, layout: Layout, opener: Opener) -> SlabFile:
+    """The slab's file, its superblocks whole."""
+    file = opener(path, direct)
+    try:
+        slab.mend(file, layout)
+    except BaseException:
+        file.close()
+        raise
+    return file
