@@ -49,9 +49,8 @@ class Harness:
 
     def open(self) -> None:
         """A store over the tiers as they are now (a restart when called again)."""
-        ranks = [[SealedTier(tier)] for tier in (self.upper, self.lower) if tier.geometry.slots]
         self.store = Store(
-            ranks,
+            self.ranks(),
             runtime=Runtime(
                 executor=self.executor,
                 clock=self.clock,
@@ -61,8 +60,17 @@ class Harness:
             config=StoreConfig(
                 restore_deadline_s=2.0, write_deadline_s=30.0, queue_bytes=self.queue_bytes
             ),
+            **self.care(),
         )
         self.store.rebuild()
+
+    def ranks(self) -> list[list[SealedTier]]:
+        """The tiers that have slots, each a rank of its own."""
+        return [[SealedTier(tier)] for tier in (self.upper, self.lower) if tier.geometry.slots]
+
+    def care(self) -> dict[str, object]:
+        """What else the store is given of its media."""
+        return {}
 
     def save(self, keys: Sequence[Key]) -> None:
         """Queue a chain's blocks, each with the bytes that its key should have."""

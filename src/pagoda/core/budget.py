@@ -20,6 +20,7 @@ UNLIMITED_BYTES = 1 << 62
 _SMALLEST_GRANT_BYTES = 64 << 20
 _GRANTS_A_DAY = 96
 _GRANTS_A_LIFE = 4096
+_LEAST_PART = 4  # of a grant, that is worth asking for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +91,12 @@ class WriteBudget:
         return self.usable_bytes + self._pending + self._grantable(now_s)
 
     def wants(self, now_s: float) -> bool:
-        """Whether a grant should be asked for: less than half of one is left, and there is more
-        to be had."""
+        """Whether a grant should be asked for: less than half of one is left, and what there is
+        to be had is worth making an account durable for."""
         if self.unlimited or self.granting or self.usable_bytes >= self._grant_bytes() // 2:
             return False
-        return self._grantable(now_s) > 0
+        limits = (self._grant_bytes(), self._burst, self._endurance.total_bytes or UNLIMITED_BYTES)
+        return self._grantable(now_s) >= max(1, min(limits) // _LEAST_PART)
 
     def grant(self, now_s: float, now_ms: int) -> Account:
         """Take a grant from the bucket: the account to make durable before `confirm`."""

@@ -1,4 +1,4 @@
-"""What the drive under a directory says of its own health: `nvme smart-log` or `smartctl`.
+"""What the drive under a path says of its own health: `nvme smart-log` or `smartctl`.
 
 Both need root or a rule that lets this user ask; neither need be installed. What cannot be
 had is None, and `problem` says why when nothing could. Nothing is decided here.
@@ -48,13 +48,13 @@ class DriveHealth:
     problem: str = ""
 
 
-def drive_health(directory: Path, tree: HostTree | None = None) -> DriveHealth:
-    """Ask the drive that a directory lies on; raises nothing, and blocks for a few seconds at
+def drive_health(path: Path, tree: HostTree | None = None) -> DriveHealth:
+    """Ask the drive that a file or directory lies on; raises nothing, and blocks for a few seconds at
     most once the programs answer or are killed."""
     tree = tree or HostTree()
-    drive = _drive(tree, directory)
+    drive = _drive(tree, path)
     if drive is None:
-        return DriveHealth(problem=f"no local drive is known under {directory}")
+        return DriveHealth(problem=f"no local drive is known under {path}")
     problems = []
     for argv, parse in _questions(drive):
         taken = capture(argv, timeout_s=_TIMEOUT_S)
@@ -114,10 +114,10 @@ def _questions(drive: str) -> Iterator[tuple[Sequence[str], Callable[[str, str],
     yield ("smartctl", "-j", "-a", device), parse_smartctl
 
 
-def _drive(tree: HostTree, directory: Path) -> str | None:
-    """The whole drive under a directory; through device mappers when they have one below."""
+def _drive(tree: HostTree, path: Path) -> str | None:
+    """The whole drive under a path; through device mappers when they have one below."""
     try:
-        real = directory.resolve(strict=True)
+        real = path.resolve(strict=True)
         number = real.stat().st_dev
     except OSError:
         return None

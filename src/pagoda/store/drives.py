@@ -69,13 +69,14 @@ def open_pool(drives: Sequence[DriveConfig], *, endurance: EndurancePlan, runtim
     """Open every drive and take its directory's lock. Raises TierError."""
     pool = Pool()
     failed: list[TierError] = []
-    configs = _named(drives)
+    configs = {config.name: config for config in _named(drives)}
     try:
-        opened = [(config, tier) for config in configs if (tier := _open(config, failed))]
-        pool.tiers += [tier for _, tier in opened]
-        sharing = _sharing(opened)
-        for config, tier in opened:
-            limits = divided(_endurance(config, endurance), sharing[tier.name])
+        for config in configs.values():
+            _open(config, pool.tiers, failed)
+        sharing = _sharing(pool.tiers)
+        for tier in list(pool.tiers):
+            config = configs[tier.name]
+            limits = divided(_endurance(tier, endurance), sharing[tier.name])
             try:
                 pool.wears[tier.name] = _wear(config, limits, runtime)
             except TierError as error:
@@ -83,7 +84,8 @@ def open_pool(drives: Sequence[DriveConfig], *, endurance: EndurancePlan, runtim
                 pool.tiers.remove(tier)
                 tier.close()
             pool.cares[tier.name] = Care(
-                space=partial(_space, config), health=partial(drive_health, config.directory)
+                space=partial(_space, tier, config.free_floor_bytes),
+                health=partial(drive_health, tier.path),
             )
         _require_one(pool, failed)
     except BaseException:
@@ -109,17 +111,17 @@ def _named(drives: Sequence[DriveConfig]) -> list[DriveConfig]:
     return [replace(config, name=f"{config.name}{i}") for i, config in enumerate(drives)]
 
 
-def _open(config: DriveConfig, failed: list[TierError]) -> DriveTier | None:
+def _open(config: DriveConfig, opened: list[DriveTier], failed: list[TierError]) -> None:
     try:
         drive = DriveTier(config)
     except TierError as error:
         _leave_out(error, failed)
-        return None
+        return
+    opened.append(drive)
     how = "past the page cache" if drive.direct else "through the page cache"
     _log.info("%s is %s: %d slots, I/O %s", drive.name, drive.path, drive.geometry.slots, how)
     if not drive.direct and config.direct == "auto":
         _log.warning("%s has no O_DIRECT here: reads and writes are buffered", drive.path)
-    return drive
 
 
 def _leave_out(error: TierError, failed: list[TierError]) -> None:
@@ -142,21 +144,21 @@ def _transient(error: TierError) -> bool:
             return False
 
 
-def _sharing(opened: Sequence[tuple[DriveConfig, DriveTier]]) -> dict[str, int]:
-    """How many of the directories lie on the same file system as each, by tier."""
+def _sharing(tiers: Sequence[DriveTier]) -> dict[str, int]:
+    """How many of the slabs lie on the same file system as each, by tier."""
     devices: dict[str, int] = {}
-    for config, tier in opened:
-        with typed_errors(tier.name, str(config.directory)):
-            devices[tier.name] = config.directory.stat().st_dev
+    for tier in tiers:
+        with typed_errors(tier.name, str(tier.path)):
+            devices[tier.name] = tier.path.stat().st_dev
     counts = Counter(devices.values())
     return {name: counts[device] for name, device in devices.items()}
 
 
-def _endurance(config: DriveConfig, plan: EndurancePlan) -> Endurance:
+def _endurance(tier: DriveTier, plan: EndurancePlan) -> Endurance:
     day_bytes = None
     if plan.writes_per_day:
-        with typed_errors(config.name, str(config.directory)):
-            size = os.statvfs(config.directory)
+        with typed_errors(tier.name, str(tier.path)):
+            size = os.statvfs(tier.path)
         day_bytes = int(size.f_blocks * size.f_frsize * plan.writes_per_day)
     return Endurance(day_bytes=day_bytes, total_bytes=plan.total_bytes or None)
 
@@ -178,7 +180,7 @@ def _unknown(limits: Endurance, error: Damaged, tier: str, runtime: Runtime) -> 
     return unknown_account(limits, now_ms=runtime.wall_ms())
 
 
-def _space(config: DriveConfig) -> Space:
-    with typed_errors(config.name, str(config.directory)):
-        found = os.statvfs(config.directory)
-    return Space(free_bytes=found.f_bavail * found.f_frsize, floor_bytes=config.free_floor_bytes)
+def _space(tier: DriveTier, floor_bytes: int) -> Space:
+    with typed_errors(tier.name, str(tier.path)):
+        found = os.statvfs(tier.path)
+    return Space(free_bytes=found.f_bavail * found.f_frsize, floor_bytes=floor_bytes)

@@ -20,7 +20,8 @@ from pagoda.core.state import TierState
 from pagoda.store.copies import newest_copies
 from pagoda.store.trust import Trust
 from pagoda.store.wear import Wear
-from pagoda.tiers.sealed import Found, Order, SealedTier, reason_of
+from pagoda.tiers.scanning import Found
+from pagoda.tiers.sealed import Order, SealedTier, reason_of
 
 RUN_BYTES = 4 << 20  # one I/O order moves about this much
 _FIRST_GUESS_BYTES_A_SECOND = 1e9
@@ -60,11 +61,11 @@ class Level:
         self.traffic = Traffic()
         self._observer = observer
 
-    def rebuild(self) -> Found:
+    def rebuild(self, now_s: float) -> Found:
         """Index what an earlier process committed: newest copy of each key, oldest first.
 
         Returns what was found; headers that are damaged, or of older copies, are erased. Blocks
-        on I/O; raises TierError.
+        on I/O; raises TierError when the headers cannot be read.
         """
         found = self.sealed.scan()
         keep, stale = newest_copies(found)
@@ -75,7 +76,7 @@ class Level:
             generations=found.generations[keep],
             floor=found.floor,
         )
-        self.sealed.free(stale + found.damaged)
+        self.erase(stale + found.damaged, now_s)
         return found
 
     def readable(self, now_s: float) -> bool:
@@ -109,7 +110,8 @@ class Level:
 
     def read_late(self, hanging: Sequence[int], now_s: float) -> None:
         """Reads are late; the blocks of leased slots whose I/O hangs are not found again."""
-        self.residency.retire([slot for slot in hanging if self.state.key_of(slot) is not None])
+        slots = dict.fromkeys(hanging)  # requests that share a prefix name its slots twice
+        self.residency.retire([slot for slot in slots if self.state.key_of(slot) is not None])
         self.trust.read_failed(Reason.TIMEOUT, now_s)
 
     def write_failed(self, error: TierError, now_s: float) -> None:
@@ -120,10 +122,9 @@ class Level:
         """A write or an erasing hangs; its slots stay taken until it has ended."""
         self.trust.write_failed(Reason.TIMEOUT, "a write is late", now_s)
 
-    def drop(self, slots: list[int], now_s: float) -> None:
-        """Forget blocks before anything is in service. A header that cannot be erased leads to
+    def erase(self, slots: list[int], now_s: float) -> None:
+        """Erase headers of unpublished slots at the start. One that cannot be erased leads to
         nothing in this process, and is judged anew in the next. Blocks on I/O."""
-        self.residency.retire(slots)
         try:
             self.sealed.free(slots)
         except TierError as error:

@@ -38,9 +38,12 @@ class Rank:
 
     def place(self, now_s: float, *, barred: Iterable[Level]) -> Level | None:
         """The member that takes the next run: not one of `barred`, which write already or have
-        no slot to give."""
+        no slot to give, and one that can be read as well, if there is any."""
         block_bytes = max(level.sealed.geometry.slot_bytes for level in self.levels)
         out = set(barred)
+        unreadable = {level for level in self.levels if not level.readable(now_s)}
+        if any(level.writable(now_s) for level in self.levels if level not in unreadable):
+            out |= unreadable
         candidates = [
             Candidate(
                 ready=level not in out and level.writable(now_s),
@@ -69,7 +72,7 @@ class Rank:
         for level in self.levels:
             started_s = runtime.clock()
             try:
-                found[level] = level.rebuild()
+                found[level] = level.rebuild(started_s)
             except TierError as error:
                 failed[level] = error
                 continue
@@ -79,7 +82,8 @@ class Rank:
         for level, why in failed.items():
             level.trust.lose(why.message)
         for level, slots in older_copies(found).items():
-            level.drop(slots, runtime.clock())
+            level.residency.retire(slots)
+            level.erase(slots, runtime.clock())
 
     def check_invariants(self) -> None:
         """No block is published twice."""
