@@ -50,6 +50,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
     Entry("inspect", "pagoda.cli.inspect", "Show what is in a drive, and verify it."),
     Entry("bench", "pagoda.cli.bench", "Measure a server, the engine or the tiers."),
+    Entry("lab", "pagoda.cli.lab", "Break the cache on purpose, and see that it never lies."),
     Entry("model", "pagoda.cli.model", "Get the demonstration model."),
     Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),
     Entry("preflight", "pagoda.cli.preflight", "Check that this host is ready."),

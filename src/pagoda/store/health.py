@@ -110,7 +110,8 @@ class Examiner:
         for patient in self._patients:
             if patient.care is not None and not patient.looking and now_s >= patient.space_due_s:
                 self._look(patient, patient.care, now_s)
-            if not patient.level.trust.fenced(Fence.FAULTS):
+            trust = patient.level.trust
+            if trust.lost or not trust.fenced(Fence.FAULTS):  # nobody knows what a lost one holds
                 patient.trial_due_s = now_s + TRIAL_EVERY_S
             elif not patient.trying and now_s >= patient.trial_due_s:
                 self._try(patient, now_s)

@@ -9,6 +9,7 @@ class FakeClock:
     def __init__(self, start_s: float = 1000.0) -> None:
         self._now_s = start_s
         self._wall_ahead_s = 0.0
+        self.gained_s = 0.0  # by how much the wall clock was ever set forward, in all
 
     def __call__(self) -> float:
         return self._now_s
@@ -21,6 +22,7 @@ class FakeClock:
     def shift_wall_s(self, seconds: float) -> None:
         """Set the wall clock forward or back, as an operator or NTP does."""
         self._wall_ahead_s += seconds
+        self.gained_s += max(0.0, seconds)
 
     def wall_ms(self) -> int:
         """The same instant as milliseconds since some epoch, never before it."""

@@ -1,0 +1,1 @@
+"""Seeded defects: the simulation must find every one of them."""

@@ -1,0 +1,119 @@
+"""Calm weather: no faults, all work ends, and what is stored is found again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from pagoda.core.identity import Key
+from pagoda.core.state import SlotState
+from pagoda.lab.sim.failure import Check, ensure
+from pagoda.lab.sim.node import Node
+from pagoda.lab.sim.world import Prompt, World
+from pagoda.testing.clock import FakeClock
+
+_HEALTH_S = 700.0  # longer than between two looks at a drive's health, or any pause
+_TRIAL_S = 65.0  # longer than between two trials of a fenced level
+_PROMPTS = 4  # asked for twice
+_MARGIN = 3  # slots that may go into quarantine meanwhile, for what the storm left behind
+
+
+class Calm:
+    """Clears a node's faults and holds it to its promises."""
+
+    def __init__(
+        self,
+        world: World,
+        rng: random.Random,
+        clock: FakeClock,
+        step: Callable[[Node, str], None],
+    ) -> None:
+        self._world = world
+        self._rng = rng
+        self._clock = clock
+        self._step = step
+
+    def weather(self, node: Node) -> None:
+        """End the storm, then look whether the cache does its work."""
+        for tier in node.tiers:
+            tier.faults.clear()
+            tier.drive.cure()
+        node.executor.unhold()
+        node.calm = True
+        self._settle(node, "calm")
+        node.check_idle()
+        node.check_invariants()
+        node.check_cleared()
+        self._recover(node)
+        node.well = True
+        self._work(node)
+        node.check_idle()
+        node.check_invariants()
+        node.check_stale()
+        if self._rng.random() < 0.1:
+            self._step(node, "stop and start")
+            node.stop()
+        node.calm = node.well = False
+
+    def _recover(self, node: Node) -> None:
+        """Give the store time to notice that the drives are well again."""
+        for _ in range(2):
+            self._clock.advance(_HEALTH_S)
+            for _ in range(3):
+                self._settle(node, "recover")
+                self._clock.advance(_TRIAL_S)
+
+    def _work(self, node: Node) -> None:
+        """Ask for a few prompts, then for the same again: the second time all is there."""
+        node.memory.blocks.forget()
+        prompts: list[Prompt] = []
+        wanted: set[Key] = set()
+        room = self._usable_slots(node, "host") - _MARGIN
+        node.requests.fresh.clear()
+        skipped = dict(node.watch.skipped)
+        for _ in range(_PROMPTS):
+            prompt = self._world.ask(node.namespace)
+            if len(wanted | set(prompt.keys)) > room:
+                break
+            wanted |= set(prompt.keys)
+            prompts.append(prompt)
+            self._serve(node, prompt)
+        if node.watch.skipped == skipped and not node.requests.damaged:
+            self._check_everywhere(node)
+        node.memory.blocks.forget()
+        for prompt in prompts:
+            self._serve_again(node, prompt)
+
+    def _serve_again(self, node: Node, prompt: Prompt) -> None:
+        wanted = len(prompt.keys)
+        found = node.store.match(prompt.keys)
+        detail = f"{prompt.name}: {found} of {wanted} blocks are found after they were stored"
+        ensure(found == wanted, Check.FOUND, detail)
+        tally = node.requests.tally
+        before, refused = tally.device + tally.restored, tally.refused
+        self._serve(node, prompt)
+        served = tally.device + tally.restored - before
+        damaged = bool(node.requests.damaged) and tally.refused > refused  # by the storm, at rest
+        detail = f"{prompt.name}: {served} of {wanted} blocks were served, without any fault"
+        ensure(served == wanted or damaged, Check.FOUND, detail)
+
+    def _check_everywhere(self, node: Node) -> None:
+        """What was new to the store, and not skipped, is in memory and on a drive."""
+        drives = [node.levels[name].state for name in node.drive_levels()]
+        for key in node.requests.fresh:
+            in_memory = node.levels["host"].state.slot_of(key) is not None
+            on_drive = any(state.slot_of(key) is not None for state in drives)
+            ensure(in_memory and on_drive, Check.FOUND, "a saved block did not reach every rank")
+
+    def _serve(self, node: Node, prompt: Prompt) -> None:
+        self._step(node, f"serve {prompt.name}")
+        node.requests.start([(prompt, len(prompt.keys))])
+        self._settle(node, "settle")
+
+    def _settle(self, node: Node, why: str) -> None:
+        self._step(node, why)
+        node.settle()
+
+    def _usable_slots(self, node: Node, name: str) -> int:
+        state = node.levels[name].state
+        return state.slots - state.count(SlotState.QUARANTINED)

@@ -1,0 +1,249 @@
+"""One node: an engine's memory over a real store, its drives, and its ends and restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pagoda.core.budget import Endurance
+from pagoda.core.identity import Key
+from pagoda.core.outcome import Hit
+from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label
+from pagoda.lab.sim.failure import Check, Failure, ensure
+from pagoda.lab.sim.memory import DeviceMemory
+from pagoda.lab.sim.requests import Requests
+from pagoda.lab.sim.restart import Restart
+from pagoda.lab.sim.tier import Flight, SimTier
+from pagoda.lab.sim.watch import Watch
+from pagoda.lab.sim.world import BLOCK_BYTES, World
+from pagoda.store.executor import Runtime
+from pagoda.store.scrub import ScrubPlan
+from pagoda.store.store import Store, StoreConfig
+from pagoda.testing.clock import FakeClock
+from pagoda.testing.executor import SteppedExecutor
+from pagoda.tiers.sealed import Order, SealedTier
+
+DEVICE_BLOCKS = 24
+HOST_SLOTS = 22
+DRIVE_SLOTS = (40, 24)
+_ENDURANCES = (
+    Endurance(day_bytes=900 * SLOT_BYTES),
+    Endurance(day_bytes=600 * SLOT_BYTES, total_bytes=6_000 * SLOT_BYTES),
+)
+_QUEUE_BLOCKS = 24
+_CONFIG = StoreConfig(
+    queue_bytes=_QUEUE_BLOCKS * BLOCK_BYTES,
+    scrub=ScrubPlan(rate_bytes_s=4 * SLOT_BYTES, every_s=900.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the nodes of a run share."""
+
+    world: World
+    clock: FakeClock
+    rng: random.Random
+
+
+class StoppedClockExecutor(SteppedExecutor):
+    """For an owner that waits: time passes when there is nothing to run."""
+
+    def __init__(self, rng: random.Random, clock: FakeClock) -> None:
+        super().__init__(rng)
+        self._clock = clock
+
+    def wait(self, timeout_s: float) -> None:
+        if not self.step():
+            self._clock.advance(timeout_s)
+
+
+class Node:
+    """An engine that lives, dies and comes back over the same drives."""
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.namespace = 0
+        self.flights: list[Flight] = []
+        self.calm = False  # no fault will be injected
+        self.well = False  # and those of before are over
+        self.lives = 0
+        self.strike_with: Callable[[], None] = lambda: None
+        self._around = around
+        self._until_break = 10
+        self._striking = False
+        self.drives = [self._drive(number) for number in range(len(DRIVE_SLOTS))]
+        self.open()
+
+    # A life, and its end.
+
+    def open(self) -> None:
+        """Start the process: memory is new, the drives are as they were left."""
+        around = self._around
+        self.lives += 1
+        self.flights.clear()
+        self.executor = StoppedClockExecutor(around.rng, around.clock)
+        memory = Drive("host", HOST_SLOTS, clock=around.clock, rng=around.rng)
+        self.tiers = [SimTier(drive, self) for drive in (memory, *self.drives)]
+        ranks = [self.tiers[:1], self.tiers[1:]]
+        self.watch = Watch(self)
+        self.store = Store(
+            [[SealedTier(tier) for tier in rank] for rank in ranks if rank],
+            runtime=Runtime(
+                executor=self.executor,
+                clock=around.clock,
+                wall_ms=around.clock.wall_ms,
+                observer=self.watch.observe,
+            ),
+            config=_CONFIG,
+            wears={drive.name: drive.wear() for drive in self.drives},
+            cares={drive.name: drive.care() for drive in self.drives},
+        )
+        self.levels = {level.name: level for level in self.store.levels()}
+        restart = Restart(self.drives, around.world)
+        self.store.rebuild()
+        restart.check(self.levels)
+        self.memory = DeviceMemory(DEVICE_BLOCKS)
+        self.requests = Requests(
+            self.store, self.memory, clock=around.clock, rng=around.rng, flights=self.flights
+        )
+        self.requests.damaged.update(
+            drive.name for drive in self.drives if drive.damaged or drive.medium.doubtful
+        )
+
+    def kill(self, *, power: bool) -> None:
+        """The process ends at once. A power cut also takes what was not synced."""
+        for drive in self.drives if power else ():
+            drive.medium.cut_power(self._around.rng.random)
+        self.open()
+
+    def stop(self) -> None:
+        """The process ends in order, and starts again: what it had on drives is there."""
+        for request in list(self.requests.running):
+            self.requests.end(request)
+        closed = self.store.close(flush_s=60.0)
+        before = {key for name in self.drive_levels() for key in self._held(name)}
+        clean = closed and self.well and not any(drive.scarred for drive in self.drives)
+        self.open()
+        after = {key for name in self.drive_levels() for key in self._held(name)}
+        ensure(not clean or before <= after, Check.RESTART, "an orderly restart lost blocks")
+
+    def replace(self, number: int) -> None:
+        """A new drive in the place of one, while the node is down."""
+        self.drives[number] = self._drive(number)
+
+    def drive_levels(self) -> list[str]:
+        """Names of the levels that outlive the process."""
+        return [drive.name for drive in self.drives]
+
+    # Interrupts of I/O: other things happen in the middle of an operation.
+
+    def due(self) -> bool:
+        """Whether this operation is interrupted; only those of I/O threads are."""
+        if not self._striking:
+            return False
+        self._until_break -= 1
+        if self._until_break > 0:
+            return False
+        self._until_break = self._around.rng.randint(2, 30)
+        return True
+
+    def strike(self) -> None:
+        self.strike_with()
+
+    def committed(self, tier: SimTier, labels: Sequence[Label]) -> None:
+        self.requests.stored_anew(tier.name, [label.key for label in labels])
+
+    def run_io(self) -> bool:
+        """Carry out one order as an I/O thread would; False when there is none."""
+        before, self._striking = self._striking, True
+        try:
+            return self.executor.step()
+        finally:
+            self._striking = before
+
+    # The owner's work.
+
+    def poll(self) -> None:
+        """Let the store take in what has ended, and see that no restore is overdue."""
+        before, self._striking = self._striking, False
+        try:
+            self.store.poll()
+        finally:
+            self._striking = before
+        self.requests.look_around()
+
+    def clear(self) -> None:
+        """Clear the cache: nothing of it is found from now on."""
+        self.memory.blocks.forget()
+        gone = {key for name in self.levels for key in self._held(name)}
+        gone.update(block.key for block in self.requests.unreleased.values())
+        self.store.clear()
+        self.requests.cleared = gone
+        self.check_cleared()
+
+    def check_cleared(self) -> None:
+        """Nothing that was cleared is found, unless it was saved again since."""
+        for key in self.requests.cleared:
+            ensure(self.store.match([key]) == 0, Check.CLEARED, "a cleared block is found")
+
+    def settle(self, limit: int = 4000) -> None:
+        """Without faults, everything under way comes to its end within `limit` turns."""
+        for _ in range(limit):
+            moved = self.run_io()
+            self.poll()
+            for request in list(self.requests.running):
+                self.requests.advance(request)
+            if not moved and self.store.idle and not self.requests.running:
+                return
+        raise Failure(Check.LIVENESS, f"{self.name} still works after {limit} turns")
+
+    def check_idle(self) -> None:
+        """After `settle`: nobody holds anything."""
+        ensure(not self.requests.limbo, Check.LIVENESS, "a late read never ended")
+        left = len(self.requests.unreleased)
+        ensure(left == 0, Check.RELEASE, f"{left} saved blocks were never given back")
+        states = {name: level.state for name, level in self.levels.items()}
+        for name, state in (states | {"device": self.memory.blocks.state}).items():
+            leases = state.lease_count()
+            ensure(leases == 0, Check.LEASES, f"{name}: idle, with {leases} leases")
+
+    def check_invariants(self) -> None:
+        """Every state adds up, by its own sums."""
+        try:
+            self.store.check_invariants()
+            self.memory.blocks.residency.check_invariants()
+        except AssertionError as error:
+            raise Failure(Check.INVARIANTS, str(error)) from error
+
+    def check_stale(self) -> None:
+        """Whoever asks a slot for another generation, or for another block, gets nothing."""
+        for level in self.levels.values():
+            slots = level.state.published_slots()
+            if not slots:
+                continue
+            slot = self._around.rng.choice(slots)
+            order = level.orders([slot], [key for key in [level.state.key_of(slot)] if key])[0]
+            other = Key(bytes(8) + order.key[8:24] + bytes(8))
+            for stale in (
+                Order(slot, order.generation - 1, order.key),
+                Order(slot, order.generation + 1, order.key),
+                Order(slot, order.generation, other),
+            ):
+                buffer = memoryview(bytearray(b"\xdd" * BLOCK_BYTES))
+                outcome = level.sealed.load([stale], [buffer])[0]
+                refused = not isinstance(outcome, Hit) and bytes(buffer) == bytes(BLOCK_BYTES)
+                ensure(refused, Check.STALE, f"{level.name}: slot {slot} answered {outcome}")
+
+    def _held(self, name: str) -> list[Key]:
+        return [key for key, _ in self.levels[name].state.published()]
+
+    def _drive(self, number: int) -> Drive:
+        return Drive(
+            f"drive{number}",
+            DRIVE_SLOTS[number],
+            clock=self._around.clock,
+            rng=self._around.rng,
+            endurance=_ENDURANCES[number],
+        )

@@ -1,0 +1,319 @@
+"""Requests of a simulated engine: lease, restore, compute what is missing, save, let go.
+
+The order of calls is that of `engine.scheduler`; what a model would compute is taken from
+the naive model instead.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pagoda.core.events import Reason
+from pagoda.core.identity import Key
+from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.lab.sim.failure import Check, Failure, ensure
+from pagoda.lab.sim.memory import DIRTY, DeviceMemory
+from pagoda.lab.sim.tier import Flight
+from pagoda.lab.sim.world import BLOCK_BYTES, Prompt
+from pagoda.store.restore import Restore
+from pagoda.store.store import Store
+from pagoda.store.writer import Block
+
+_ZEROS = bytes(BLOCK_BYTES)
+_NEGATIVE_S = 15.0  # half of what the store promises: it counts from when it heard
+_POISON = b"\xcc" * BLOCK_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """The first `len(blocks)` blocks of a prompt, in device memory. Blocks before `first`
+    were cached there, those from `first` on are being restored, or computed."""
+
+    prompt: Prompt
+    blocks: list[int]
+    first: int
+    restore: Restore | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Limbo:
+    """A block that a late read may still write to."""
+
+    restore: Restore
+    position: int
+    block: int
+    truth: bytes
+
+
+@dataclass(slots=True)
+class Tally:
+    """Blocks that requests asked for, and where they came from."""
+
+    asked: int = 0
+    device: int = 0
+    restored: int = 0
+    refused: int = 0  # Corrupt or Unavailable
+    requests: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+    def count(self, outcome: Outcome) -> None:
+        """Take in what became of a block."""
+        name = type(outcome).__name__
+        self.outcomes[name] = self.outcomes.get(name, 0) + 1
+        self.restored += isinstance(outcome, Hit)
+        self.refused += not isinstance(outcome, Hit | Miss)
+
+
+class Requests:
+    """The requests of one life of a node."""
+
+    def __init__(
+        self,
+        store: Store,
+        memory: DeviceMemory,
+        *,
+        clock: Callable[[], float],
+        rng: random.Random,
+        flights: list[Flight],
+    ) -> None:
+        self.running: list[Request] = []
+        self.limbo: list[Limbo] = []
+        self.unreleased: dict[int, Block] = {}  # saved blocks by id, until they are given back
+        self.tally = Tally()
+        self.damaged: set[str] = set()  # tiers that may hold damaged bytes
+        self.cleared: set[Key] = set()  # keys that must not be found until they are saved again
+        self.fresh: set[Key] = set()  # saved, and new to the store, since this was emptied
+        self._bad: dict[Key, float] = {}  # until when a key must not be asked for again
+        self._unpublished: dict[str, set[Key]] = {}  # committed in a tier, not yet told of
+        self._store = store
+        self._memory = memory
+        self._clock = clock
+        self._rng = rng
+        self._flights = flights
+
+    def start(self, wishes: Sequence[tuple[Prompt, int]]) -> None:
+        """Admit requests, each for the first so many blocks of a prompt, as far as there is
+        memory; what the store holds of them is restored together."""
+        restoring: list[tuple[Request, Sequence[Key], list[memoryview]]] = []
+        for prompt, blocks in wishes:
+            request = self._admit(prompt, blocks)
+            if request is None:
+                continue
+            keys = self._to_restore(prompt.keys[request.first : blocks])
+            if keys:
+                into = request.blocks[request.first : request.first + len(keys)]
+                self._memory.lend(into)
+                restoring.append((request, keys, [self._memory.views[block] for block in into]))
+        restores = self._store.restore_all([(keys, views) for _, keys, views in restoring])
+        for (request, _, _), restore in zip(restoring, restores, strict=True):
+            request.restore = restore
+
+    def _admit(self, prompt: Prompt, blocks: int) -> Request | None:
+        """Lease what is cached, and reserve the rest; None when there is no memory for it."""
+        cached = self._memory.take_prefix(prompt.keys[:blocks], prompt.truths)
+        fresh = self._memory.reserve(blocks - len(cached))
+        if fresh is None:
+            self._memory.give_back(cached)
+            return None
+        self.tally.requests += 1
+        self.tally.asked += blocks
+        self.tally.device += len(cached)
+        request = Request(prompt, cached + fresh, len(cached))
+        self.running.append(request)
+        return request
+
+    def _to_restore(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """What the store says it has, and now and then one block more."""
+        lower = self._store.match(keys)
+        self._check_trusted(keys[:lower])
+        return keys[: lower + (self._rng.random() < 0.2)]
+
+    def advance(self, request: Request) -> None:
+        """Compute once the restore is done, then end."""
+        restore = request.restore
+        if restore is None:
+            self._compute(request, request.first)
+            self.end(request)
+        elif restore.done:
+            request.restore = None
+            usable = self._take_in(request, restore)
+            if usable is not None:
+                self._compute(request, usable)
+
+    def look_around(self) -> None:
+        """After a poll: no restore is overdue; late reads that have ended give blocks back."""
+        now_s = self._clock()
+        for request in self.running:
+            if request.restore is not None and now_s >= request.restore.deadline_s:
+                ensure(
+                    request.restore.done, Check.DEADLINE, "a restore is not done at its deadline"
+                )
+        if self.limbo:
+            self._drain()
+
+    def stored_anew(self, tier: str, keys: Sequence[Key]) -> None:
+        """Headers of these blocks were written: their names are good again, once the store
+        hears of it."""
+        self._unpublished.setdefault(tier, set()).update(keys)
+        for key in keys:
+            self._bad.pop(key, None)
+
+    def published(self, tier: str) -> None:
+        """The store has taken in what was written to a tier."""
+        self._unpublished.pop(tier, None)
+
+    def end(self, request: Request) -> None:
+        """A request is over, or is cancelled in the middle of its restore."""
+        self.running.remove(request)
+        late: set[int] = set()
+        if request.restore is not None:
+            late = {request.first + position for position in request.restore.flying()}
+            self._set_aside(request, request.restore, late)
+        for position, block in enumerate(request.blocks):
+            if request.restore is not None and position >= request.first and position not in late:
+                self._memory.landed(block)
+        self._memory.give_back(
+            [block for position, block in enumerate(request.blocks) if position not in late]
+        )
+
+    def _drain(self) -> None:
+        """Take blocks back from reads that came late."""
+        kept: list[Limbo] = []
+        for late in self.limbo:
+            if late.position in late.restore.flying():
+                kept.append(late)
+                continue
+            content = bytes(self._memory.views[late.block])
+            ensure(
+                content in {_ZEROS, late.truth},
+                Check.BUFFERS,
+                "a late read left neither a verified block nor zeros",
+            )
+            self._memory.landed(late.block)
+            self._memory.give_back([late.block])
+        self.limbo = kept
+
+    def _take_in(self, request: Request, restore: Restore) -> int | None:
+        """Check every outcome, publish the usable prefix; its end, or None when the request
+        has to go because late reads hold its memory."""
+        first, prompt = request.first, request.prompt
+        flying = restore.flying()
+        for position, outcome in enumerate(restore.outcomes):
+            self.tally.count(outcome)
+            self._remember(prompt.keys[first + position], outcome)
+            if position not in flying:
+                block = request.blocks[first + position]
+                self._check(outcome, bytes(self._memory.views[block]), prompt, first + position)
+                self._memory.landed(block)
+        usable = first + restore.usable_blocks
+        for position in range(first, usable):
+            self._memory.blocks.publish(request.blocks[position], prompt.keys[position])
+        late = {first + position for position in flying}
+        if not late:
+            return usable
+        spare = self._memory.reserve(len(late))
+        self._set_aside(request, restore, late)
+        if spare is None:
+            self._memory.give_back([b for i, b in enumerate(request.blocks) if i not in late])
+            self.running.remove(request)
+            return None
+        for position, block in zip(sorted(late), spare, strict=True):
+            request.blocks[position] = block
+        return usable
+
+    def _set_aside(self, request: Request, restore: Restore, late: set[int]) -> None:
+        self.limbo += [
+            Limbo(
+                restore, position - request.first, request.blocks[position],
+                request.prompt.truths[position],
+            )
+            for position in sorted(late)
+        ]  # fmt: skip
+
+    def _check(self, outcome: Outcome, content: bytes, prompt: Prompt, position: int) -> None:
+        """The oracle: true bytes of a hit, no byte of anybody's otherwise."""
+        where = f"{prompt.name} block {position}"
+        match outcome:
+            case Hit(tier=tier):
+                ensure(
+                    content == prompt.truths[position],
+                    Check.BYTES,
+                    f"{where} from {tier} has wrong bytes",
+                )
+            case Miss(reason=Reason.ABSENT | Reason.SUSPECT):
+                ensure(content == DIRTY, Check.BUFFERS, f"{where}: a miss touched its buffer")
+            case Unavailable(reason=Reason.TIMEOUT):  # it may have arrived after all, verified
+                ensure(
+                    content in {_ZEROS, prompt.truths[position]},
+                    Check.BUFFERS,
+                    f"{where}: a late read left neither a verified block nor zeros",
+                )
+            case _:
+                ensure(content == _ZEROS, Check.BUFFERS, f"{where}: {outcome} left bytes behind")
+        if isinstance(outcome, Corrupt) and outcome.tier not in self.damaged:
+            ensure(
+                outcome.reason is Reason.TRUNCATED,
+                Check.REASON,
+                f"{where}: {outcome}, but nothing was ever damaged there",
+            )
+
+    def _remember(self, key: Key, outcome: Outcome) -> None:
+        """A bad block is not asked for again for a while; one that is being stored anew is."""
+        bad = isinstance(outcome, Corrupt | Unavailable) and outcome.reason is not Reason.TIMEOUT
+        if bad and not any(key in keys for keys in self._unpublished.values()):
+            self._bad[key] = self._clock() + _NEGATIVE_S
+
+    def _check_trusted(self, keys: Sequence[Key]) -> None:
+        if not self._bad:
+            return
+        now_s = self._clock()
+        self._bad = {key: until_s for key, until_s in self._bad.items() if now_s < until_s}
+        for key in keys:
+            ensure(key not in self._bad, Check.NEGATIVE, "a block that was bad is asked for again")
+
+    def _compute(self, request: Request, start: int) -> None:
+        """Fill the blocks from `start` on, cache them, and save what is new."""
+        request.first = len(request.blocks)
+        fresh: list[Block] = []
+        held: dict[int, int] = {}
+        for position in range(start, len(request.blocks)):
+            block = request.blocks[position]
+            truth = request.prompt.truths[position]
+            self._memory.fill(block, truth)
+            if self._memory.blocks.publish(block, request.prompt.keys[position]):
+                if self._rng.random() < 0.5:  # a saver whose memory is reused at once
+                    fresh.append(request.prompt.block(position, memoryview(bytearray(truth))))
+                else:
+                    self._memory.blocks.hold(block)
+                    fresh.append(request.prompt.block(position, self._memory.views[block]))
+                    held[id(fresh[-1])] = block
+        self._save(fresh, held)
+
+    def _save(self, fresh: list[Block], held: dict[int, int]) -> None:
+        for saved in fresh:
+            self.unreleased[id(saved)] = saved
+            self.cleared.discard(saved.key)
+            if self._store.levels()[0].state.slot_of(saved.key) is None:
+                self.fresh.add(saved.key)
+
+        def release(saved: Block) -> None:
+            ensure(
+                self.unreleased.pop(id(saved), None) is saved,
+                Check.RELEASE,
+                "a block was given back twice, or was never taken",
+            )
+            if id(saved) in held:
+                self._memory.give_back([held[id(saved)]])
+            else:
+                self._overwrite(saved.payload)
+
+        self._store.save(fresh, release)
+
+    def _overwrite(self, payload: memoryview) -> None:
+        """The saver uses its memory for something else."""
+        for flight in self._flights:
+            if any(view.obj is payload.obj for view in flight.views):
+                raise Failure(Check.RELEASE, "a block was given back while it was being written")
+        payload[:] = _POISON

@@ -1,0 +1,153 @@
+"""A breakable tier whose operations other things may happen in the middle of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pagoda.core.errors import TierFault
+from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label, label_of
+from pagoda.lab.sim.failure import Check, ensure
+from pagoda.lab.sim.world import BLOCK_BYTES
+from pagoda.seal.header import EMPTY
+from pagoda.testing.faults import FaultyTier
+from pagoda.testing.memory import MemoryTier
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """An operation that has begun and not ended."""
+
+    tier: SimTier
+    operation: str
+    slots: frozenset[int]
+    views: Sequence[memoryview]
+
+    def collides(self, operation: str, slots: Sequence[int]) -> bool:
+        """Whether another operation on the same tier must not happen now. A header may be
+        erased while its payload is being read; nothing else goes with a write."""
+        both = {self.operation, operation}
+        harmless = both in ({"read"}, {"read", "erase"}, {"erase"})
+        return not harmless and not self.slots.isdisjoint(slots)
+
+
+class Host(Protocol):
+    """The node that a tier is part of."""
+
+    flights: list[Flight]
+
+    def due(self) -> bool:
+        """Whether the operation that begins now is interrupted."""
+        ...
+
+    def strike(self) -> None:
+        """Do something else. May raise Killed."""
+        ...
+
+    def committed(self, tier: SimTier, labels: Sequence[Label]) -> None:
+        """Headers are about to be written."""
+        ...
+
+
+class SimTier(FaultyTier):
+    """A memory tier of one node, over a drive, or over one that ends with the process."""
+
+    def __init__(self, drive: Drive, host: Host) -> None:
+        super().__init__(MemoryTier(drive.name, drive.medium, slot_bytes=SLOT_BYTES))
+        self.drive = drive
+        self.medium = drive.medium
+        self._host = host
+        found = drive.labels()
+        self._generations = {label.slot: label.generation for label in found}
+        self._floor = max(self._generations.values(), default=-1)
+
+    def reserve(self, slots: Sequence[int]) -> None:
+        self._check("erase", slots)
+        super().reserve(slots)
+
+    def free(self, slots: Sequence[int]) -> None:
+        self._check("erase", slots)
+        if self._host.due():
+            self._host.strike()
+        super().free(slots)
+
+    def write(self, slots: Sequence[int], payloads: Sequence[memoryview]) -> None:
+        self._check("write", slots)
+        self._check_erased(slots)
+        self.drive.wrote(sum(len(payload) == BLOCK_BYTES for payload in payloads))
+        if not self._host.due():
+            super().write(slots, payloads)
+            return
+        half = len(slots) // 2
+        flight = Flight(self, "write", frozenset(slots), payloads)
+        super().write(slots[:half], payloads[:half])
+        if len(slots) > half:  # part of a payload has arrived
+            super().write(slots[half : half + 1], [payloads[half][: len(payloads[half]) // 3]])
+        self._interrupt(flight)
+        super().write(slots[half:], payloads[half:])
+
+    def commit(self, slots: Sequence[int], headers: Sequence[bytes]) -> None:
+        self._check("commit", slots)
+        labels = [label_of(slot, header) for slot, header in zip(slots, headers, strict=True)]
+        self._check_generations(labels)
+        if not self._host.due():
+            super().commit(slots, headers)
+        else:
+            half = len(slots) // 2
+            self._interrupt(Flight(self, "commit", frozenset(slots), ()))
+            super().commit(slots[:half], headers[:half])
+            self._interrupt(Flight(self, "commit", frozenset(slots), ()))
+            super().commit(slots[half:], headers[half:])
+        self._host.committed(self, labels)
+
+    def read(self, slots: Sequence[int], into: Sequence[memoryview]) -> list[int]:
+        self._check("read", slots)
+        if not self._host.due():
+            return super().read(slots, into)
+        half = len(slots) // 2
+        counts = super().read(slots[:half], into[:half])
+        self._interrupt(Flight(self, "read", frozenset(slots), into))
+        return counts + super().read(slots[half:], into[half:])
+
+    def scan(self) -> Iterator[tuple[int, bytes]]:
+        if not self.drive.comes_up:
+            raise TierFault("the drive does not come up", tier=self.name, errno=5)
+        return super().scan()
+
+    def _interrupt(self, flight: Flight) -> None:
+        self._host.flights.append(flight)
+        try:
+            self._host.strike()
+        finally:
+            self._host.flights.pop()
+
+    def _check(self, operation: str, slots: Sequence[int]) -> None:
+        for flight in self._host.flights:
+            if flight.tier is self:
+                ensure(
+                    not flight.collides(operation, slots),
+                    Check.EXCLUSIVE,
+                    f"{self.name}: {operation} of {list(slots)} while a {flight.operation} "
+                    f"of {sorted(flight.slots)} is under way",
+                )
+
+    def _check_erased(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            ensure(
+                self.medium.headers[slot] == EMPTY,
+                Check.ORDER,
+                f"{self.name}: slot {slot} is overwritten while its header still stands",
+            )
+
+    def _check_generations(self, labels: Sequence[Label]) -> None:
+        """Each reuse of a slot has a higher generation than whatever was in it before."""
+        for label in labels:
+            before = self._generations.get(label.slot, self._floor)
+            ensure(
+                label.generation > before,
+                Check.GENERATION,
+                f"{self.name}: slot {label.slot} is reused with generation {label.generation} "
+                f"after {before}",
+            )
+            self._generations[label.slot] = label.generation

@@ -1,0 +1,52 @@
+"""What a node hears of its store, and what must never be heard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pagoda.core.events import Event, Evicted, Reason, Skipped, Stored
+from pagoda.lab.sim.failure import Check, ensure
+from pagoda.lab.sim.requests import Requests
+from pagoda.store.level import Level
+
+
+class Watched(Protocol):
+    """The node that is watched."""
+
+    well: bool
+    levels: Mapping[str, Level]
+    requests: Requests
+
+
+class Watch:
+    """Counts events, and holds evictions and refusals against the tiers' states."""
+
+    def __init__(self, node: Watched) -> None:
+        self.told: dict[str, int] = {}  # by kind
+        self.skipped: dict[Reason, int] = {}
+        self._node = node
+
+    def observe(self, event: Event) -> None:
+        """The store's observer."""
+        kind = type(event).__name__
+        self.told[kind] = self.told.get(kind, 0) + 1
+        match event:
+            case Evicted(tier=tier):
+                free = self._node.levels[tier].state.free_count()
+                ensure(free == 0, Check.ROOM, f"{tier}: blocks were evicted, and {free} slots free")
+            case Skipped(tier=tier, blocks=blocks, reason=reason):
+                self.skipped[reason] = self.skipped.get(reason, 0) + blocks
+                if reason is Reason.FULL and self._node.well:
+                    self._check_full(tier)
+            case Stored(tier=tier):
+                self._node.requests.published(tier)
+
+    def _check_full(self, rank: str) -> None:
+        for name, level in self._node.levels.items():
+            evictable = level.state.evictable_count()
+            ensure(
+                evictable == 0 or not name.startswith(rank),
+                Check.ROOM,
+                f"{name}: a block was refused for want of room beside {evictable} evictable ones",
+            )

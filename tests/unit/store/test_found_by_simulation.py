@@ -1,0 +1,70 @@
+"""Bugs that the simulation found, each as the smallest case that shows it."""
+
+from __future__ import annotations
+
+from pool_harness import Pool
+from store_harness import Harness, dirty, keys_of
+
+from pagoda.core.errors import TierFault
+from pagoda.core.events import Reason
+from pagoda.core.outcome import Hit
+from pagoda.store.trust import Fence
+
+
+def test_making_room_for_a_chain_does_not_drop_its_own_blocks() -> None:
+    """The tail of a chain lay in a full tier, unused for longest, and its head was gone. Saved
+    again, the head's blocks took the tail's slots, and the tail was not written, for it was
+    still there when it was looked at: the chain had a hole at once."""
+    small = Harness(upper=4, lower=0)
+    chain = keys_of(4)
+    small.save_all(chain[3:])
+    small.save_all(keys_of(3, salt=1))
+    small.save_all(chain)
+    assert small.store.match(chain) == 4
+
+
+def test_a_trial_does_not_write_to_a_drive_whose_blocks_nobody_knows() -> None:
+    """A drive did not come up, was fenced, and got its trial: a block written into slot 0, which
+    counted as free because nothing had been read, over a block that a later start would have
+    found."""
+    pool = Pool(drives=2)
+    keys = keys_of(24)
+    pool.save_all(keys)
+    lost = pool.drives[1].tier
+    before = dict(lost.scan())
+    assert before
+    lost.scan, scan = _fails, lost.scan
+    pool.forget_memory()
+    pool.level(1).trust.fence(Fence.FAULTS, Reason.IO_ERROR, "as its looks hang")
+    pool.pass_time(61)
+    pool.pass_time(61)
+    lost.scan = scan
+    assert dict(lost.scan()) == before
+    pool.forget_memory()
+    assert all(isinstance(outcome, Hit) for outcome in pool.read(keys)[0])
+
+
+def test_a_late_order_for_requests_that_share_a_prefix_costs_its_blocks_once() -> None:
+    """Two requests for one prefix were restored by one order, which named each slot twice. When
+    the read hung, taking its blocks out of service failed at the second time."""
+    harness = Harness()
+    keys = keys_of(3)
+    harness.save_all(keys)
+    read = harness.upper.inner.read
+
+    def hang(slots: list[int], into: list[memoryview]) -> list[int]:
+        harness.clock.advance(3)
+        harness.store.poll()
+        return read(slots, into)
+
+    harness.upper.inner.read = hang
+    wishes = [(keys, [dirty() for _ in keys]) for _ in range(2)]
+    restores = harness.store.restore_all(wishes)
+    harness.settle()
+    assert all(restore.drained for restore in restores)
+    harness.store.check_invariants()
+    assert harness.store.counts()["upper"] == 0, "blocks whose reads hang are not found again"
+
+
+def _fails() -> None:
+    raise TierFault("it does not come up", tier="drive1")
