@@ -26,7 +26,14 @@ from pagoda.settings.sources import (
     find_file,
     flag_layer,
 )
-from pagoda.settings.tree import Server, Settings
+from pagoda.settings.tree import Remote, Server, Settings
+from pagoda.tiers.remote.open import SCHEMES
+
+# Secrets that may come from a file: the setting, the one that names the file, in words.
+_SECRET_FILES = (
+    ("server.api_key", "server.api_key_file", "API key"),
+    ("remote.password", "remote.password_file", "password"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,8 @@ def resolve(layers: Sequence[Layer]) -> Resolved:
     merged: dict[str, tuple[object, Origin]] = {}
     for layer in layers:
         merged |= layer
-    _read_key_file(merged)
+    for secret, file, what in _SECRET_FILES:
+        _read_secret(merged, secret, file, what)
     tree: dict[str, dict[str, object]] = {}
     for name, (value, _) in merged.items():
         section, field = name.split(".")
@@ -78,31 +86,55 @@ def resolve(layers: Sequence[Layer]) -> Resolved:
         raise _bad_value(error, merged) from None  # pydantic's text may quote a secret
     origins = {key.name: merged.get(key.name, (None, DEFAULT))[1] for key in all_keys()}
     _require_api_key(settings.server, origins["server.host"])
+    _require_bare_url(settings.remote, origins["remote.url"])
     return Resolved(settings, origins)
 
 
-def _read_key_file(merged: dict[str, tuple[object, Origin]]) -> None:
-    """Fill server.api_key from server.api_key_file, unless a stronger source has set it."""
-    text, origin = merged.get("server.api_key_file", ("", DEFAULT))
-    _, rival = merged.get("server.api_key", ("", DEFAULT))
+def _read_secret(
+    merged: dict[str, tuple[object, Origin]], secret: str, file: str, what: str
+) -> None:
+    """Fill the setting `secret` from the file that `file` names, unless a stronger source has
+    set it; `what` is the secret in words."""
+    text, origin = merged.get(file, ("", DEFAULT))
+    _, rival = merged.get(secret, ("", DEFAULT))
     if not isinstance(text, str) or not text or rival.rank > origin.rank:
         return
     try:
-        secret = Path(text).expanduser().read_text(encoding="utf-8").strip()
+        value = Path(text).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise _key_file_error(f"cannot read the API key in {text}: {reason}", origin) from error
-    if not secret:
-        raise _key_file_error(f"the API key file {text} is empty", origin)
-    merged["server.api_key"] = (secret, Origin(origin.rank, f"{text} ({origin})"))
+        message = f"cannot read the {what} in {text}: {reason}"
+        raise _secret_file_error(message, file, origin) from error
+    if not value:
+        raise _secret_file_error(f"the {what} file {text} is empty", file, origin)
+    merged[secret] = (value, Origin(origin.rank, f"{text} ({origin})"))
 
 
-def _key_file_error(message: str, origin: Origin) -> SettingsError:
+def _secret_file_error(message: str, file: str, origin: Origin) -> SettingsError:
     return SettingsError(
         f"{origin}: {message}",
-        key="server.api_key_file",
+        key=file,
         source=str(origin),
-        remedy="name a readable file that holds the key and nothing else",
+        remedy="name a readable file that holds the secret and nothing else",
+    )
+
+
+def _require_bare_url(remote: Remote, origin: Origin) -> None:
+    """A URL is shown in messages and in `pagoda config`: no secret may be in it. Not quoted."""
+    if not remote.url:
+        return
+    scheme, _, rest = remote.url.partition("://")
+    if scheme not in SCHEMES or not rest:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise _url_error("is no address of a shared store", f"begin it with {known}", origin)
+    if "@" in rest.partition("/")[0]:
+        remedy = "take them out, and set remote.user and remote.password_file"
+        raise _url_error("holds credentials", remedy, origin)
+
+
+def _url_error(why: str, remedy: str, origin: Origin) -> SettingsError:
+    return SettingsError(
+        f"{origin}: remote.url {why}", key="remote.url", source=str(origin), remedy=remedy
     )
 
 

@@ -168,6 +168,65 @@ class Drive(Section):
         return (user_directory("XDG_CACHE_HOME", ".cache", environ) / "pagoda" / "kv",)
 
 
+class Remote(Section):
+    """A store that several nodes share, below the local tiers."""
+
+    url: str = Field(
+        default="",
+        description="redis://, rediss:// or unix:// (Valkey, Redis), s3://, gs://, az:// or "
+        "file:// (a shared directory), without credentials; empty: no such tier.",
+    )
+    user: str = Field(
+        default="",
+        description="User of Valkey or Redis, or the access key of S3; empty: the default user, "
+        "or what the environment (AWS_…) says.",
+    )
+    password: SecretStr = Field(
+        default=SecretStr(""), description="The user's password, or the secret access key."
+    )
+    password_file: str = Field(
+        default="",
+        description="File that holds the password, for secrets mounted into a container.",
+    )
+    ca_file: str = Field(
+        default="", description="Certificate authorities to trust; empty: this machine's."
+    )
+    endpoint: str = Field(
+        default="", description="Address of a server that speaks S3; empty: Amazon's."
+    )
+    region: str = Field(default="", description="Region of an S3 bucket; empty: us-east-1.")
+    key_file: str = Field(
+        default="",
+        description="Keys that protect blocks, one id:key a line, the current one first; empty: "
+        "whoever can write to the store can plant a block.",
+    )
+    protection: Literal["encrypt", "sign"] = Field(
+        default="encrypt",
+        description="What the keys do: encrypt keeps blocks secret and proves who wrote them, "
+        "sign only proves it.",
+    )
+    codec: Literal["raw", "lossless"] = Field(
+        default="raw", description="How blocks are stored: as they are, or compressed."
+    )
+    ttl: Duration = Field(
+        default=0.0,
+        ge=0,
+        description="How long Valkey or Redis keeps a block; 0: until it evicts it.",
+    )
+    deadline: Duration = Field(
+        default=2.0, gt=0, description="What one call to the store may take."
+    )
+    probe_deadline: Duration = Field(
+        default=0.25, gt=0, description="How long a request waits to hear what the store has."
+    )
+    queue: Size = Field(
+        default=256 * MIB, description="Blocks that may wait to be shared; more are dropped."
+    )
+    connections: Count = Field(
+        default=8, ge=1, le=256, description="Requests to an object store at a time."
+    )
+
+
 class Store(Section):
     """Deadlines and upkeep of the cache."""
 
@@ -235,6 +294,7 @@ class Settings(Section):
     engine: Engine = Engine()
     host: Host = Host()
     drive: Drive = Drive()
+    remote: Remote = Remote()
     store: Store = Store()
     server: Server = Server()
     log: Log = Log()

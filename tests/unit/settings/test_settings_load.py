@@ -20,13 +20,19 @@ SAMPLES = {
     "text": "x",
     "secret": "hush",
 }
+# Texts that not every text will do for; files of secrets are made by the tests.
+PARTICULAR = {"server.host": "::1", "remote.url": "redis://h/0"}
+SECRET_FILES = {
+    "server.api_key_file": "server.api_key",
+    "remote.password_file": "remote.password",
+}
 
 
 def sample(key: Key) -> str:
     """A valid text for a key that differs from its default."""
     if key.choices:
         return next(choice for choice in key.choices if choice != key.default)
-    return SAMPLES[key.kind] if key.name != "server.host" else "::1"
+    return PARTICULAR.get(key.name, SAMPLES[key.kind])
 
 
 @pytest.fixture
@@ -52,9 +58,9 @@ def test_nothing_set_gives_the_defaults(tmp_path: Path, home: dict[str, str]) ->
 @pytest.mark.parametrize("key", all_keys(), ids=lambda key: key.name)
 def test_every_key_from_every_source(key: Key, tmp_path: Path, home: dict[str, str]) -> None:
     """Each key can be set by file, variable and flag, and its origin says which."""
-    if key.name == "server.api_key_file":
-        toml(tmp_path / "x", "hush")
-    text = str(tmp_path / "x") if key.name == "server.api_key_file" else sample(key)
+    text = sample(key)
+    if key.name in SECRET_FILES:
+        text = str(toml(tmp_path / "x", "hush"))
     toml(tmp_path / "pagoda.toml", f'[{key.section}]\n{key.field} = "{text}"\n')
     by_file = load(directory=tmp_path, environ=home)
     by_variable = load(directory=tmp_path, environ={**home, key.variable: text})
@@ -185,12 +191,17 @@ def test_load_file_reads_nothing_else(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_file(path).settings.log.level == "debug"
 
 
-def test_the_key_file_fills_the_key(tmp_path: Path, home: dict[str, str]) -> None:
-    """server.api_key_file is read once, stripped, and shown as the key's origin."""
+@pytest.mark.parametrize(("file", "secret"), SECRET_FILES.items())
+def test_a_secrets_file_fills_the_secret(
+    tmp_path: Path, home: dict[str, str], file: str, secret: str
+) -> None:
+    """It is read once, stripped, and shown as the secret's origin."""
     path = toml(tmp_path / "key", "hush\n")
-    resolved = load(directory=tmp_path, environ=home, flags={"server.api_key_file": str(path)})
-    assert resolved.settings.server.api_key.get_secret_value() == "hush"
-    assert str(path) in str(resolved.origins["server.api_key"])
+    resolved = load(directory=tmp_path, environ=home, flags={file: str(path)})
+    (value,) = (value for key, value, _ in resolved.rows() if key.name == secret)
+    assert isinstance(value, SecretStr)
+    assert value.get_secret_value() == "hush"
+    assert str(path) in str(resolved.origins[secret])
 
 
 def test_the_stronger_of_key_and_key_file_wins(tmp_path: Path, home: dict[str, str]) -> None:
@@ -201,15 +212,45 @@ def test_the_stronger_of_key_and_key_file_wins(tmp_path: Path, home: dict[str, s
     assert resolved.settings.server.api_key.get_secret_value() == "hush"
 
 
+@pytest.mark.parametrize("file", SECRET_FILES)
 @pytest.mark.parametrize("content", [None, b" \n", b"\xff"])
-def test_a_useless_key_file_is_an_error(tmp_path: Path, content: bytes | None) -> None:
-    """A missing, empty or binary key file must not leave a server without a key."""
+def test_a_useless_secrets_file_is_an_error(
+    tmp_path: Path, content: bytes | None, file: str
+) -> None:
+    """A missing, empty or binary file must not leave a server without a key."""
     path = tmp_path / "key"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SettingsError) as caught:
-        resolve([flag_layer({"server.api_key_file": str(path)})])
-    assert caught.value.key == "server.api_key_file"
+        resolve([flag_layer({file: str(path)})])
+    assert caught.value.key == file
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h:6379/0", "rediss://[::1]:1", "unix:///s?db=1", "s3://b/p@q", "file:///kv"]
+)
+def test_addresses_of_shared_stores_are_taken(url: str) -> None:
+    """Those of every client, unchanged."""
+    assert resolve([flag_layer({"remote.url": url})]).settings.remote.url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis://u:s3cret@h/0", "holds credentials"),
+        ("s3://u:s3cret@b", "holds credentials"),
+        ("http://s3cret", "is no address of a shared store"),
+        ("redis://", "is no address of a shared store"),
+        ("s3cret", "is no address of a shared store"),
+    ],
+)
+def test_an_address_with_secrets_or_without_a_store_is_refused(url: str, why: str) -> None:
+    """It would be shown by `pagoda config` and in messages; the error does not show it."""
+    with pytest.raises(SettingsError, match=why) as caught:
+        resolve([flag_layer({"remote.url": url})])
+    assert caught.value.key == "remote.url"
+    assert caught.value.remedy
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org"])
