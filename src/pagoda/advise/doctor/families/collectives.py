@@ -298,7 +298,7 @@ SIGNS = (
             "stuck",
         ),
         r"\b(?:hangs|hung (?:on|at|for|in)|is hanging|freezes"
-        r"|never returns)\b|\bstuck\b|no further (?:output|log)",
+        r"|never returns)\b|\bstuck\b(?! for \d{1,6}s! \[)|no further (?:output|log)",
         role="context",
     ),
     Sign(

@@ -27,6 +27,7 @@ SIGNS = (
     Sign(
         "error_level",
         (
+            "cannot ",
             "critical",
             "error ",
             "error\t",
@@ -36,6 +37,8 @@ SIGNS = (
             "fatal ",
             "fatal:",
             "fatal]",
+            "timed out",
+            "unable to",
         ),
         r"",
         role="symptom",
@@ -54,6 +57,29 @@ SIGNS = (
         role="symptom",
         title="a process was ended by its runtime",
         collect="the native backtrace or core file",
+    ),
+    Sign(
+        "unit_failed",
+        (
+            "failed with result '",
+            "main process exited, ",
+        ),
+        r"Main process exited, code=(?:exited, status=[1-9]|dumped)|Failed with result '",
+        role="symptom",
+        title="systemd saw a service end with a failure",
+        collect="the service's own log (journalctl -u UNIT) before its end",
+    ),
+    Sign(
+        "compiler_failed",
+        (
+            ": fatal error: ",
+            "compilation terminated",
+            "ninja: build stopped",
+        ),
+        r": fatal error: |^compilation terminated|ninja: build stopped",
+        role="symptom",
+        title="a compiler or a build failed",
+        collect="the compiler's first error, above the line",
     ),
     Sign(
         "killed",

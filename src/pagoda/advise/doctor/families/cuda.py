@@ -160,6 +160,7 @@ SIGNS = (
     Sign(
         "host_register_failed",
         (
+            "failed to pin ",
             "cudahostalloc",
             "cudahostregister",
             "cudamallochost",
@@ -168,7 +169,7 @@ SIGNS = (
             "memory",
             "page-lock",
         ),
-        r"HostMemoryAlreadyRegistered|"
+        r"[Ff]ailed to pin \d{1,20} bytes|HostMemoryAlreadyRegistered|"
         r"(?:cudaHostRegister|cuMemHostRegister|cudaHostAlloc|cuMemHostAlloc|cudaMallocHost"
         r"|pin(?:ned|ning)?[ _]memory"
         r"|page-lock\w{0,4}).{0,120}(?:fail|error|unable|cannot|could not|code ?= ?[1-9]"

@@ -65,6 +65,7 @@ SIGNS = (
         "sigkill",
         (
             " killed ",
+            "code=killed, status=9",
             "exit code",
             "exitcode",
             "exited with code ",
@@ -73,7 +74,7 @@ SIGNS = (
         ),
         r"^(?!.{0,2000}potential root causes).{0,2000}(?:exit code:? -?(?:137|9)\b"
         r"|exited with code -?(?:137|9)\b|exitcode:? -?(?:137|9)\b|SIGKILL|signal 9\b"
-        r"|: line \d{1,6}:\s{1,4}\d{1,10} Killed )",
+        r"|code=killed, status=9/KILL|: line \d{1,6}:\s{1,4}\d{1,10} Killed )",
         role="symptom",
         title="a process was killed with SIGKILL",
         collect="journalctl -k | grep -i oom, and the pod's last state (kubectl describe pod)",

@@ -85,9 +85,11 @@ SIGNS = (
             "redis.exceptions.busyloading",
             "redis.exceptions.connectionerror",
             "remote connection failed",
+            "to remote",
         ),
         r"[Rr]emote connection failed|[Ff]ailed to initialize/re-establish remote"
         r"|No adapter found for URL"
+        r"|[Ff]ailed to (?:put|write|store) to remote"
         r"|redis\.exceptions\.(?:ConnectionError|BusyLoading)"
         r"|[Ff]ailed to connect to (?:the )?(?:remote|lmcache|redis)"
         r"|(?:[Ll]ost|[Cc]losed).{0,20}connection to (?:the )?(?:remote|lmcache|redis|cache)",
@@ -104,6 +106,25 @@ SIGNS = (
         r"|batched_get|kv ?cache server"
         r"|cache server).{0,80}(?:timed out|[Tt]imeout(?:Error| error| after| exceeded| while))"
         r"|[Tt]imeout (?:when|while) (?:getting|putting)",
+    ),
+    Sign(
+        "remote_refuses",
+        (
+            "accessdenied",
+            "can't write against a read only replica",
+            "invalidaccesskeyid",
+            "noauth authentication required",
+            "nosuchbucket",
+            "signaturedoesnotmatch",
+            "wrongpass",
+        ),
+        r"\bWRONGPASS\b|NOAUTH Authentication required|can't write against a read only replica"
+        r"|\b(?:AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket)\b",
+    ),
+    Sign(
+        "remote_full",
+        ("when used memory > 'maxmemory'",),
+        r"command not allowed when used memory > 'maxmemory'",
     ),
     Sign("lmcache_need_negative", ("need to load: -",), r"need to load: -\d", role="noise"),
     Sign(
@@ -261,6 +282,37 @@ CAUSES = (
         reference="LMCache/LMCache#1938",
         depth=39,
         any=("remote_lost",),
+    ),
+    Cause(
+        id="remote_cache_refuses",
+        kind="kv_remote_refused",
+        sentence="The remote cache answers and refuses: a wrong password or key, a missing right "
+        "or bucket, or a replica that only reads.",
+        remedy="Correct the credentials or the bucket's name, or point to the primary; try with "
+        "the server's own client from the same host.",
+        will_not_help=(
+            ("longer time-outs", "the answer came at once, and it was no"),
+            ("a larger remote", "nothing is stored there at all"),
+        ),
+        collect=("the refusal's code", "the URL without its password", "INFO replication (Redis)"),
+        confidence=0.85,
+        reference="https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/",
+        depth=40,
+        any=("remote_refuses",),
+        explains=("remote_cache_lost",),
+    ),
+    Cause(
+        id="remote_cache_full",
+        kind="kv_remote_full",
+        sentence="The remote cache is full and was not told to evict: it refuses every write.",
+        remedy="Set a policy that evicts (Redis: maxmemory-policy allkeys-lru) or raise maxmemory.",
+        will_not_help=(("a restart of the engine", "the remote stays as full as it is"),),
+        collect=("INFO memory and CONFIG GET maxmemory-policy of the server",),
+        confidence=0.9,
+        reference="https://redis.io/docs/latest/develop/reference/eviction/",
+        depth=40,
+        any=("remote_full",),
+        explains=("remote_cache_lost",),
     ),
     Cause(
         id="remote_cache_slow",

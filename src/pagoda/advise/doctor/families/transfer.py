@@ -137,11 +137,14 @@ SIGNS = (
             "metadata not found",
             "segment descriptor ",
             "sockethandshakeplugin: connect",
+            "rpc_fail",
             "storageplugin: ",
+            "timed out",
             "transfer failed",
             "transfer_fail",
         ),
-        r"[Ff]ailed to (?:open|connect to|retrieve|find) (?:remote )?segment"
+        r"\bRPC_FAIL\b|Transfer \d{1,20} timed out.{0,60}segment"
+        r"|[Ff]ailed to (?:open|connect to|retrieve|find) (?:remote )?segment"
         r"|[Mm]etadata not found|Duplicate rpc_meta"
         r"|Segment descriptor \d{1,20} not found|[Ff]ailed to connect to (?:target|metadata|master)"
         r"|[Mm]ooncake.{0,60}(?:transfer failed|[Ff]ailed to (?:init|connect|setup|register))"

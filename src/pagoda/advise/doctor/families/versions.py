@@ -8,6 +8,19 @@ _WHEELS = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 
 SIGNS = (
     Sign(
+        "build_tools",
+        (
+            "could not find nvcc",
+            "failed to find c compiler",
+            "fatal error: python.h",
+            "no such file or directory: 'gcc'",
+            "no such file or directory: 'ninja'",
+            "no such file or directory: 'nvcc'",
+        ),
+        r"fatal error: Python\.h|Failed to find C compiler|Could not find nvcc"
+        r"|No such file or directory: '(?:gcc|ninja|nvcc)'",
+    ),
+    Sign(
         "undefined_symbol",
         (
             "symbol lookup error",
@@ -117,6 +130,20 @@ SIGNS = (
 )
 
 CAUSES = (
+    Cause(
+        id="build_tools_missing",
+        kind="configuration",
+        sentence="The engine compiles kernels when it starts, and a compiler, nvcc or Python's "
+        "headers are not installed.",
+        remedy="Install gcc and the headers of this Python (python3-dev), or the CUDA toolkit and "
+        "CUDA_HOME where nvcc is named; or use an image that holds them (a devel image).",
+        will_not_help=(("another torch wheel", "its kernels are compiled on this host as well"),),
+        collect=("the compiler's first error", "which gcc nvcc ninja"),
+        confidence=0.85,
+        reference="https://docs.vllm.ai/en/latest/usage/troubleshooting.html",
+        depth=66,
+        any=("build_tools",),
+    ),
     Cause(
         id="library_mix",
         kind="version_mismatch",
