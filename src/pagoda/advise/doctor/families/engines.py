@@ -197,7 +197,7 @@ SIGNS = (
             "rpc call to ",
             "timeouterror",
         ),
-        r"^(?:.{0,80}\b)?TimeoutError\b|RPC call to \w{1,40} timed out",
+        r"^(?:.{0,80}\b)?(?<!/)TimeoutError\b|RPC call to \w{1,40} timed out",
         role="symptom",
         title="a call inside the engine timed out",
         collect="py-spy dump of every worker process while it waits",
@@ -297,12 +297,13 @@ SIGNS = (
             "packed_modules_mapping",
             "reducing torch parallelism",
             "sampling parameters have been overridden",
+            "unable to register cu",
         ),
         r"not implemented in <vllm|Custom allreduce is disabled|FlashInfer is not available"
         r"|sampling parameters have been overridden|default MoE config|Overriding num_gpu_blocks"
         r"|packed_modules_mapping|bigger than a reserved number|CUDA graph (?:pool )?memory"
         r"|Reducing Torch parallelism"
-        r"|format mismatch",
+        r"|format mismatch|Unable to register cu(?:DNN|FFT|BLAS) factory",
         role="noise",
     ),
     Sign(
