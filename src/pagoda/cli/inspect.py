@@ -1,4 +1,4 @@
-"""`pagoda inspect DIR`: what is in a drive, and whether every byte of it is sound."""
+"""`pagoda inspect`: what is in a drive, and whether every byte of it is sound."""
 
 from __future__ import annotations
 
@@ -14,38 +14,67 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from pagoda.store.inspect import DriveInspector, DriveReport
+from pagoda.core.errors import SettingsError
+from pagoda.settings import load
+from pagoda.store.inspect import DriveInspector, DriveReport, drives_in
 
 _CORRUPT = 1
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(help="A drive directory, or a slab file.")],
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[DIR]...",
+            help="Drive directories, directories of such, or slab files. [default: drive.path]",
+        ),
+    ] = None,
     *,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every payload against its seal.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, one line a drive.")] = False,
 ) -> None:
-    """Show what is in a drive: namespaces, blocks, bytes, ages. Writes nothing.
+    """Show what is in drives: namespaces, blocks, bytes, ages. Writes nothing.
 
-    Status 1 when a header or, with --verify, a payload is damaged.
+    Needs no key: encrypted blocks are verified as they are stored. Status 1 when a header or,
+    with --verify, a payload is damaged.
     """
-    inspector = DriveInspector(directory)
-    with Progress(
-        console=Console(stderr=True), disable=not (verify and sys.stderr.isatty())
-    ) as bar:
+    paths = [drive for path in directories or _of_settings() for drive in drives_in(path)]
+    damaged = False
+    for path in paths:
+        report = _inspect(DriveInspector(path), verify=verify)
+        damaged |= bool(report.corrupt or report.damaged_headers)
+        if as_json:
+            typer.echo(json.dumps(_as_json(report, verify=verify)))
+        else:
+            _print(report, verify=verify)
+    if damaged:
+        raise typer.Exit(_CORRUPT)
+
+
+def _of_settings() -> tuple[Path, ...]:
+    """The drives of this machine's settings. Raises SettingsError when it has none."""
+    resolved = load()
+    directories = resolved.settings.drive.directories()
+    if not directories:
+        raise SettingsError(
+            "drive.path is off: there is no drive to look into",
+            key="drive.path",
+            source=str(resolved.origins["drive.path"]),
+            remedy="name a drive directory: pagoda inspect DIR",
+        )
+    return directories
+
+
+def _inspect(inspector: DriveInspector, *, verify: bool) -> DriveReport:
+    quiet = not (verify and sys.stderr.isatty())
+    with Progress(console=Console(stderr=True), disable=quiet) as bar:
         task = bar.add_task("verifying", total=None)
-        report = inspector.report(
+        return inspector.report(
             verify=verify,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    if as_json:
-        typer.echo(json.dumps(_as_json(report, verify=verify)))
-    else:
-        _print(report, verify=verify)
-    if report.corrupt or report.damaged_headers:
-        raise typer.Exit(_CORRUPT)
 
 
 def _as_json(report: DriveReport, *, verify: bool) -> dict[str, object]:
@@ -78,11 +107,23 @@ def _print(report: DriveReport, *, verify: bool) -> None:
         )
     if report.namespaces:
         console.print(table)
+    if encryption := _encryption(report):
+        console.print(encryption, highlight=False)
     if report.damaged_headers:
         console.print(f"damaged headers in slots {_slots(report.damaged_headers)}")
     if verify:
         verdict = f"corrupt in slots {_slots(report.corrupt)}" if report.corrupt else "all sound"
         console.print(f"{report.verified:,} payloads read: {verdict}", highlight=False)
+
+
+def _encryption(report: DriveReport) -> str | None:
+    spaces = report.namespaces.values()
+    encrypted = sum(space.encrypted for space in spaces)
+    keys = {key_id for space in spaces for key_id in space.key_ids}
+    if not encrypted:
+        return None
+    what = "key" if len(keys) == 1 else "keys"
+    return f"{encrypted:,} blocks are encrypted, with {what} {', '.join(map(str, sorted(keys)))}"
 
 
 def _slots(slots: list[int], most: int = 20) -> str:

@@ -22,7 +22,7 @@ def command(  # noqa: PLR0913  (a command's parameters are its flags)
     steps: Annotated[int, typer.Option(min=1, help="Steps of the workload.")] = 150,
     kills: Annotated[
         int, typer.Option(min=1, help="Processes killed at most, spread over all points.")
-    ] = 600,
+    ] = 400,
     scrambled: Annotated[
         int, typer.Option(min=0, help="Random images a power cut, in pages and in sectors.")
     ] = 2,

@@ -30,10 +30,13 @@ class Entry:
 
 @dataclass(slots=True)
 class NamespaceReport:
-    """What a drive holds of one namespace. Times in ms since the epoch."""
+    """What a drive holds of one namespace. Times in ms since the epoch; `key_ids` are those of
+    the keys that its encrypted blocks need."""
 
     namespace: str
     blocks: int = 0
+    encrypted: int = 0  # of the blocks
+    key_ids: list[int] = field(default_factory=list)
     size_bytes: int = 0
     tokens: int = 0
     longest_chain: int = 0
@@ -48,12 +51,16 @@ class NamespaceReport:
         self.longest_chain = max(self.longest_chain, seal.depth + 1)
         self.oldest_ms = min(self.oldest_ms or seal.created_ms, seal.created_ms)
         self.newest_ms = max(self.newest_ms, seal.created_ms)
+        if seal.encryption is not None:
+            self.encrypted += 1
+            if seal.encryption.key_id not in self.key_ids:
+                self.key_ids.append(seal.encryption.key_id)
 
 
 @dataclass(slots=True)
 class DriveReport:
-    """What is in a drive directory. `corrupt` lists slots whose payload breaks its seal; it
-    and `verified` stay empty unless everything was read."""
+    """What is in a drive directory. `corrupt` lists slots whose payload, as it is stored, breaks
+    its seal; it and `verified` stay empty unless everything was read."""
 
     path: str
     slots: int
@@ -68,8 +75,20 @@ class DriveReport:
         return sum(report.blocks for report in self.namespaces.values())
 
 
+def drives_in(path: Path) -> list[Path]:
+    """The drive directories that a path stands for: itself, or if it holds no slab, those right
+    below it. Raises TierError when it cannot be read."""
+    with typed_errors(TIER, str(path)):
+        if not path.is_dir() or os.path.lexists(path / slab.SLAB_NAME):
+            return [path]
+        below = [child for child in sorted(path.iterdir()) if (child / slab.SLAB_NAME).is_file()]
+    return below or [path]
+
+
 class DriveInspector:
     """Reads a slab without its lock and without writing. Raises TierError for what is no slab.
+
+    It needs no key: seals are checked over the bytes as they are stored, encrypted or not.
 
     Beside a running engine a block may be overwritten while it is being verified; it then
     counts as corrupt only if its header has not changed meanwhile.
@@ -84,7 +103,8 @@ class DriveInspector:
                 f"{directory} holds no {slab.SLAB_NAME}",
                 tier=TIER,
                 path=str(directory),
-                remedy="name a drive directory (drive.path of the server's settings)",
+                remedy="name a drive directory (drive.path of the server's settings), or one that "
+                "holds some; a server makes it when it starts first",
             )
         self.layout = slab.read_layout(self.path)
 

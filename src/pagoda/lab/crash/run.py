@@ -31,7 +31,7 @@ class CrashSettings:
 
     seed: int = 1
     steps: int = 150
-    kills: int = 600
+    kills: int = 400
     scrambled: int = 2
     directory: Path | None = None  # of the processes that are killed; None: a temporary one
 
