@@ -111,6 +111,15 @@ def test_mistakes_are_told_with_a_remedy(args: tuple[str, ...], says: str) -> No
     assert says in done.output
 
 
+def test_without_a_gpu_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a host without nvidia-smi the flags and the list of known GPUs are in the error."""
+    monkeypatch.setenv("PATH", "")
+    done = _run("plan", "llama-3.1-8b")
+    assert done.exit_code == 2
+    assert "--gpu h100 --gpus 8" in done.output
+    assert "pagoda plan catalogue" in done.output
+
+
 def test_a_model_prints_the_same_keys_and_more() -> None:
     """`plan MODEL --json` has kv's keys, then the rest of the plan."""
     tiers = ("--host-gib", "200", "--drives", "2", "--network-gbit", "100")
