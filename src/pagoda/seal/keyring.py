@@ -89,15 +89,18 @@ def read_keyring(path: Path, *, setting: str) -> Keyring:
 
 
 def _read(path: Path, setting: str) -> str:
-    """The file's text. Looks at the open file, so that it cannot be exchanged meanwhile."""
+    """The file's text. Looks at the file it has open, which nobody can exchange meanwhile."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise _refusal(path, setting, "it is no regular file", "name a file of keys")
             if status.st_mode & 0o077:
                 raise _refusal(path, setting, "others may read or write it", f"chmod 600 {path}")
-            data = file.read(_MOST_FILE_BYTES + 1)
+            data = os.read(fd, _MOST_FILE_BYTES + 1)
+        finally:
+            os.close(fd)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise _refusal(path, setting, why, "make the file, mode 0600") from error

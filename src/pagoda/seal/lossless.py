@@ -3,13 +3,14 @@
 The low byte of a bf16 value is mantissa and looks random; its high byte is sign and
 exponent, of which few occur. Mixed, they hide each other; apart, the high bytes shrink to
 their entropy and the low bytes cost little to try. The planes are two because 16 bits are
-the usual element: on fp8 two planes are as good as one, on fp32 better than one. The seal
-does not know the element's size, and does not have to.
+the usual element: on fp8 two planes are as good as none, on fp32 better. The seal does not
+know the element's size, and does not have to.
 
-    encoded   | zstd frame of: low bytes | high bytes | the last byte if their number is odd
+    encoded   | one zstd frame of: low bytes | high bytes | the last byte if the number is odd
 
-Matches are rare in KV and cost more than they save, so zstd looks for long ones in a small
-table and leaves the work to its entropy coder. Reference: RFC 8878.
+Matches are rare in KV and cost more than they save, so zstd looks for long ones only, in a
+small table, and leaves the work to its entropy coder. A zstd block never holds both planes,
+whose statistics differ. Reference: RFC 8878.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import zstandard
 
 from pagoda.seal.header import CODEC_LOSSLESS
 
-_LEAST_WINDOW_BYTES = 1024
+_WINDOW_LOG = 17  # 128 KiB, a zstd block; no frame may ask a reader for more
 
 
 class Lossless:
@@ -29,21 +30,29 @@ class Lossless:
 
     def __init__(self) -> None:
         self._parameters = zstandard.ZstdCompressionParameters(
-            strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=10, write_checksum=False
+            strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=8, window_log=_WINDOW_LOG
         )
 
     def encode(self, payload: memoryview) -> memoryview | None:
+        planes = _split(payload)
+        half = len(payload) // 2
+        # A compressor of its own for every block: one is not for two threads, and is small.
         compressor = zstandard.ZstdCompressor(compression_params=self._parameters)
-        encoded = compressor.compress(_split(payload))
+        frame = compressor.compressobj(size=len(payload))
+        pieces = (
+            frame.compress(planes[:half]),
+            frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK),
+            frame.compress(planes[half:]),
+            frame.flush(),
+        )
+        encoded = b"".join(pieces)
         return memoryview(encoded) if len(encoded) < len(payload) else None
 
     def decode(self, stored: memoryview, into: memoryview) -> bool:
-        """Allocates no more than the payload's size, whatever the frame says of itself."""
+        """Allocates the payload's size and a window, whatever the frame says of itself."""
         try:
             frame = zstandard.get_frame_parameters(stored)
-            if frame.content_size != len(into):
-                return False
-            if frame.window_size > max(2 * len(into), _LEAST_WINDOW_BYTES):
+            if frame.content_size != len(into) or frame.window_size > 1 << _WINDOW_LOG:
                 return False
             planes = zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
         except zstandard.ZstdError:

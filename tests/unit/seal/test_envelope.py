@@ -131,6 +131,15 @@ def test_forged_sizes_are_refused(name: str) -> None:
         assert opened(ENVELOPES[name], replace(seal, raw_bytes=raw_bytes), stored) is Reason.CORRUPT
 
 
+@pytest.mark.parametrize("name", ["lossless", "both"])
+def test_more_bytes_than_the_seal_states_are_refused(name: str) -> None:
+    """Even if the digest is that of all of them."""
+    payload = kv_like(4096)
+    seal, stored = ENVELOPES[name].wrap(seal_for(payload), payload)
+    lie = replace(seal, stored_bytes=seal.stored_bytes - 1)
+    assert opened(ENVELOPES[name], lie, stored) is Reason.CORRUPT
+
+
 FORGED = {
     "namespace": bytes(32),
     "key": bytes(32),

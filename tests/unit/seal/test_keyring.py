@@ -88,8 +88,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     """Missing, a directory, or a pipe that nobody writes to: an error at once."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
-    for path in (tmp_path / "absent", tmp_path, pipe):
-        with pytest.raises(SettingsError) as caught:
+    cases = {tmp_path / "absent": "No such file", tmp_path: "no regular", pipe: "no regular"}
+    for path, why in cases.items():
+        with pytest.raises(SettingsError, match=why) as caught:
             read_keyring(path, setting="drive.key_file")
         assert str(path) in str(caught.value)
         assert caught.value.remedy

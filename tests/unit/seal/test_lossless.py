@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import zstandard
@@ -68,9 +70,22 @@ def test_planes_shrink_what_plain_zstd_cannot() -> None:
     assert len(encoded) < 0.9 * len(zstandard.ZstdCompressor(level=1).compress(payload))
 
 
+def test_planes_do_not_share_a_zstd_block() -> None:
+    """The block that held the end of one and the start of the other would hardly shrink."""
+    payload = kv_like(368640)
+    parameters = zstandard.ZstdCompressionParameters(
+        strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=8
+    )
+    planes = bytes(payload)[0::2] + bytes(payload)[1::2]
+    shared = zstandard.ZstdCompressor(compression_params=parameters).compress(planes)
+    encoded = LOSSLESS.encode(payload)
+    assert encoded is not None
+    assert len(encoded) < 0.97 * len(shared)
+
+
 def test_a_frame_of_today_is_read_for_ever() -> None:
     """Fixed bytes: planes of 01 02 01 02 … 07 (801 bytes) in one zstd frame."""
-    frame = bytes.fromhex("28b52ffd602102750000200101020702008c40158b2ac002")
+    frame = bytes.fromhex("28b52ffd6021024c000010010101008b2ac0024d000010020701008c2a1002")
     assert decoded(frame, 801) == bytes([1, 2] * 400) + b"\x07"
 
 
@@ -108,7 +123,20 @@ def test_a_bomb_is_refused() -> None:
     assert decoded(lying_frame(2**20, size), size) is None, "states less than it holds"
     assert decoded(lying_frame(size, size + 1), size + 1) is None, "states more than it holds"
     assert decoded(streamed(bytes(size), 17), size) == bytes(size), "a fitting window"
+    assert decoded(streamed(bytes(size), 18), size) is None, "wants a window of 256 KiB"
     assert decoded(streamed(bytes(size), 27), size) is None, "wants a window of 128 MiB"
+
+
+def test_a_bomb_takes_no_memory() -> None:
+    """It is refused by what it states, before room is made for it."""
+    bomb = frame(bytes(2**28), window_log=17)
+    tracemalloc.start()
+    try:
+        assert decoded(bomb, 100_000) is None
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2**20
 
 
 def test_bytes_around_a_frame_are_refused() -> None:
@@ -133,6 +161,12 @@ def test_foreign_bytes_are_refused_not_raised(data: bytes, size: int) -> None:
     for stored in (data, b"\x28\xb5\x2f\xfd" + data):
         result = decoded(stored, size)
         assert result is None or len(result) == size
+
+
+@pytest.mark.parametrize("size", [0, 99, 101])
+def test_raw_bytes_of_another_length_are_refused(size: int) -> None:
+    """Like every codec: refused, not raised."""
+    assert not codec.RAW.decode(memoryview(bytes(100)), memoryview(bytearray(size)))
 
 
 def test_names_and_ids() -> None:

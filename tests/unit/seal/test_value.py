@@ -92,12 +92,13 @@ def test_a_flipped_bit_anywhere_is_refused(name: str, signer: Signer | None, dat
 
 @given(names, st.sampled_from([None, SIGNER]), st.data())
 def test_other_lengths_are_refused(name: str, signer: Signer | None, data) -> None:
-    """A value cut off anywhere, or with something behind it. Only a trailer may go missing,
-    where none is asked for."""
+    """A value cut off anywhere, or with something behind or before it."""
     value = value_of(name, signer)
     length = data.draw(st.integers(0, len(value) - 1))
     more = data.draw(st.binary(min_size=1, max_size=100))
-    assert isinstance(fetched(name, value[:length], signer), Reason)
+    end = len(value) - (TRAILER_BYTES if signer else 0)
+    cut = Reason.TRUNCATED if length < end else Reason.UNSIGNED
+    assert read(memoryview(value)[:length], namespace=NAMESPACE, key=KEY, signer=signer) is cut
     assert isinstance(fetched(name, value + more, signer), Reason)
     assert isinstance(fetched(name, more + value, signer), Reason)
 
@@ -122,6 +123,15 @@ def test_an_unsigned_value_is_refused_where_a_signature_is_demanded() -> None:
 def test_a_reader_without_a_key_reads_signed_values() -> None:
     """So that signing can be switched on one node at a time."""
     assert fetched("plain", value_of("plain", SIGNER), None) == PAYLOAD
+
+
+def test_a_reader_without_a_key_refuses_what_is_no_trailer() -> None:
+    """48 bytes behind the payload have to be one; other bytes are damage."""
+    value = value_of("plain", SIGNER)
+    for byte in range(len(value) - TRAILER_BYTES, len(value) - TRAILER_BYTES + 12):
+        damaged = bytearray(value)
+        damaged[byte] ^= 1
+        assert fetched("plain", damaged, None) is Reason.CORRUPT, byte
 
 
 def test_signing_keys_rotate() -> None:
