@@ -58,9 +58,9 @@ class TierState:
         self._free = SlotRing(slots)
         self._release = release_leases if native.TABLES is None else native.TABLES.release
         # The same memory, for one slot at a time: indexing a memoryview is faster.
-        self._state_at = memoryview(self._states)
-        self._generation_at = memoryview(self._generations)
-        self._lease_at = memoryview(self.leases)
+        self._state_at = self._states.data
+        self._generation_at = self._generations.data
+        self._lease_at = self.leases.data
 
     # Queries: they change nothing, but for an entry that should not be there (`stale`).
 

@@ -16,11 +16,19 @@ from pagoda.core.errors import TierError, TierFault, TierFull, TierReadOnly, Tie
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.digest import Digesting, digest
+from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.seal.header import Seal, pack
 from pagoda.tiers.port import Streaming, Tier, streaming
 from pagoda.tiers.scanning import Found, scan_tier
 from pagoda.tiers.seals import SealTable
+
+# Shorter payloads stay in the processor's cache between their copy and their digest anyway.
+_SHORT_BYTES = 256 << 10
+
+# Bytes delivered and their digest, if it was taken on the way; or why there are none.
+Arrived = tuple[int, bytes | None] | Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +54,19 @@ def reason_of(error: TierError) -> Reason:
 
 
 class SealedTier:
-    """Sealed writes and verified reads over a Tier. Called from I/O threads."""
+    """Sealed writes and verified reads over a Tier. Called from I/O threads.
 
-    def __init__(self, tier: Tier) -> None:
+    `envelope` says how payloads are stored: as they are, coded or encrypted.
+    """
+
+    def __init__(self, tier: Tier, envelope: Envelope = PLAIN) -> None:
         self.tier = tier
         self.name = tier.name
         self.geometry = tier.geometry
-        self._streaming = streaming(tier)
+        self.envelope = envelope
         self.seals = SealTable(tier.geometry.slots)
+        self._streaming = streaming(tier)
+        self._hit = Hit(tier.name)
 
     def scan(self) -> Found:
         """Read all headers and remember the sound ones. Raises TierError."""
@@ -65,32 +78,35 @@ class SealedTier:
     ) -> None:
         """Write payloads and seal them; raises TierError, and then nothing is committed."""
         self.seals.forget(slots)
+        identity = self.tier.identity
         with self._typed():
             self.tier.reserve(slots)
-            digests = self._write(slots, payloads)
-            sealed = [
-                replace(seal, payload_digest=found)
-                for seal, found in zip(seals, digests, strict=True)
+            sealed = self._write(slots, seals, payloads)
+            headers = [
+                pack(seal, slot=slot, slab_id=identity)
+                for slot, seal in zip(slots, sealed, strict=True)
             ]
-            self.tier.commit(slots, self._headers(slots, sealed))
+            self.tier.commit(slots, headers)
         for slot, seal in zip(slots, sealed, strict=True):
             self.seals.put(slot, seal)
 
     def load(self, orders: Sequence[Order], into: Sequence[memoryview]) -> list[Outcome]:
-        """Read blocks into caller-owned buffers; every buffer holds a verified payload, or zeros.
+        """Read blocks into caller-owned buffers of just their size; afterwards every buffer
+        holds a verified payload, or zeros.
 
         A failing read of several blocks is tried again one by one, so that one bad sector
         costs one block. Raises nothing of a tier.
         """
-        sizes = [self._expected_bytes(order) for order in orders]
-        wanted = [i for i, size in enumerate(sizes) if size is not None]
-        views = {i: into[i][: sizes[i]] for i in wanted}
-        arrived = self._read(orders, wanted, views)
+        refused = list(map(self._refusal, orders, into))
+        wanted = [i for i, refusal in enumerate(refused) if refusal is None]
+        targets = [self._target(orders[i], into[i]) for i in wanted]
+        arrived = iter(self._read([orders[i].slot for i in wanted], targets))
+        target = iter(targets)
         outcomes: list[Outcome] = []
-        for i, order in enumerate(orders):
-            outcome = self._judge(order, views.get(i), arrived.get(i))
-            if not isinstance(outcome, Hit):
-                into[i][:] = bytes(len(into[i]))
+        for order, buffer, refusal in zip(orders, into, refused, strict=True):
+            outcome = refusal or self._judge(order, next(arrived), next(target), buffer)
+            if outcome is not self._hit:
+                buffer[:] = bytes(len(buffer))
             outcomes.append(outcome)
         return outcomes
 
@@ -115,84 +131,96 @@ class SealedTier:
             message = f"the tier raised {type(error).__name__}: {error}"
             raise TierFault(message, tier=self.name) from error
 
-    def _headers(self, slots: Sequence[int], seals: Sequence[Seal]) -> list[bytes]:
-        identity = self.tier.identity
+    def _write(
+        self, slots: Sequence[int], seals: Sequence[Seal], payloads: Sequence[memoryview]
+    ) -> list[Seal]:
+        """Write payloads; returns their seals, complete. Digests are taken of the caller's
+        bytes and not of the tier's, so that a bad copy is not sealed as a good one."""
+        through = self._through(payloads)
+        if through is None or self.envelope is not PLAIN:
+            wrapped = list(map(self.envelope.wrap, seals, payloads))
+            self.tier.write(slots, [stored for _, stored in wrapped])
+            return [seal for seal, _ in wrapped]
+        digests = [write_through(through, *pair) for pair in zip(slots, payloads, strict=True)]
         return [
-            pack(seal, slot=slot, slab_id=identity) for slot, seal in zip(slots, seals, strict=True)
+            replace(seal, payload_digest=found) for seal, found in zip(seals, digests, strict=True)
         ]
 
-    def _expected_bytes(self, order: Order) -> int | None:
-        """Payload size by the slot's seal; None when the slot no longer holds what is asked for."""
+    def _refusal(self, order: Order, buffer: memoryview) -> Outcome | None:
+        """Why a block is not even read: the slot no longer holds what is asked for, it was
+        stored in a way that cannot be undone here, or the buffer is not its size."""
+        stored_bytes = self._stored_bytes(order)
+        if stored_bytes is None:
+            return Miss(Reason.STALE)
+        seal = self.seals.whole(order.slot)
+        if seal is None and self.envelope.cipher is not None:
+            return Miss(Reason.UNSIGNED)
+        refusal = seal and self.envelope.refusal(seal)
+        if refusal:
+            return Miss(refusal)
+        raw_bytes = seal.raw_bytes if seal else stored_bytes
+        return None if len(buffer) == raw_bytes else Corrupt(self.name, Reason.MISPLACED)
+
+    def _stored_bytes(self, order: Order) -> int | None:
         return self.seals.length(order.slot, generation=order.generation, key=order.key)
 
-    def _write(self, slots: Sequence[int], payloads: Sequence[memoryview]) -> list[bytes]:
-        """Write payloads; the digest of each, taken of the caller's bytes and not of the
-        tier's, so that a bad copy is not sealed as a good one."""
-        if self._streaming is None:
-            digests = [digest(payload) for payload in payloads]
-            self.tier.write(slots, payloads)
-            return digests
-        return [
-            _written_through(self._streaming, slot, payload)
-            for slot, payload in zip(slots, payloads, strict=True)
-        ]
+    def _target(self, order: Order, buffer: memoryview) -> memoryview:
+        """Where the stored bytes go: the caller's buffer, unless they have to be decoded."""
+        seal = self.seals.whole(order.slot)
+        if seal is None or seal.stored_bytes == seal.raw_bytes:
+            return buffer
+        return memoryview(aligned_buffer(seal.stored_bytes))[: seal.stored_bytes]
 
-    def _read(
-        self, orders: Sequence[Order], wanted: list[int], views: dict[int, memoryview]
-    ) -> dict[int, _Arrived | Unavailable]:
-        """What arrived for each wanted order, or why it could not be read."""
+    def _through(self, payloads: Sequence[memoryview]) -> Streaming | None:
+        """The way that digests payloads as they pass, if it is worth the calls."""
+        longest = max(map(len, payloads), default=0)
+        return self._streaming if longest > _SHORT_BYTES else None
+
+    def _read(self, slots: Sequence[int], targets: Sequence[memoryview]) -> list[Arrived]:
+        """What arrived from each slot, or why it could not be read."""
+        if not slots:
+            return []
+        through = self._through(targets)
         try:
             with self._typed():
-                slots, buffers = [orders[i].slot for i in wanted], [views[i] for i in wanted]
-                return dict(zip(wanted, self._arrive(slots, buffers), strict=True))
+                if through is None:
+                    counts = self.tier.read(slots, targets)
+                    return [(count, None) for count, _ in zip(counts, slots, strict=True)]
+                return [read_through(through, *pair) for pair in zip(slots, targets, strict=True)]
         except TierError as error:
-            if len(wanted) == 1:
-                return {wanted[0]: Unavailable(self.name, reason_of(error))}
-            merged: dict[int, _Arrived | Unavailable] = {}
-            for i in wanted:
-                merged |= self._read(orders, [i], views)
-            return merged
-
-    def _arrive(self, slots: Sequence[int], buffers: Sequence[memoryview]) -> list[_Arrived]:
-        if self._streaming is None:
-            return [_Arrived(count) for count in self.tier.read(slots, buffers)]
-        return [
-            _read_through(self._streaming, slot, buffer)
-            for slot, buffer in zip(slots, buffers, strict=True)
-        ]
+            if len(slots) == 1:
+                return [Unavailable(self.name, reason_of(error))]
+            pairs = zip(slots, targets, strict=True)
+            return [self._read([slot], [target])[0] for slot, target in pairs]
 
     def _judge(
-        self, order: Order, view: memoryview | None, arrived: _Arrived | Unavailable | None
+        self, order: Order, arrived: Arrived, target: memoryview, buffer: memoryview
     ) -> Outcome:
-        if view is None or arrived is None:
-            return Miss(Reason.STALE)
         if isinstance(arrived, Unavailable):
             return arrived
-        expected = self._expected_bytes(order)
-        if expected is None:  # the slot was given away while it was read
+        count, seen = arrived
+        if self._stored_bytes(order) is None:  # the slot was given away while it was read
             return Corrupt(self.name, Reason.MISPLACED)
-        if arrived.count < expected:
+        if count < len(target):
             return Corrupt(self.name, Reason.TRUNCATED)
-        if (arrived.digest or digest(view)) != self.seals.digest(order.slot):
+        seal = self.seals.whole(order.slot)
+        if seal is not None:
+            flaw = self.envelope.unwrap(seal, target, buffer)
+            return Corrupt(self.name, flaw) if flaw else self._hit
+        if (seen or digest(target)) != self.seals.digest(order.slot):
             return Corrupt(self.name, Reason.CORRUPT)
-        return Hit(self.name)
+        return self._hit
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    """Bytes that a tier delivered, and their digest if it was taken on the way."""
-
-    count: int
-    digest: bytes | None = None
-
-
-def _written_through(tier: Streaming, slot: int, payload: memoryview) -> bytes:
+def write_through(tier: Streaming, slot: int, payload: memoryview) -> bytes:
+    """Write one payload; its digest, taken on the way."""
     digesting = Digesting()
     tier.write_through(slot, payload, digesting.see)
     return digesting.digest()
 
 
-def _read_through(tier: Streaming, slot: int, into: memoryview) -> _Arrived:
+def read_through(tier: Streaming, slot: int, into: memoryview) -> tuple[int, bytes]:
+    """Read one payload; how many bytes arrived, and their digest, taken on the way."""
     digesting = Digesting()
     count = tier.read_through(slot, into, digesting.see)
-    return _Arrived(count, digesting.digest())
+    return count, digesting.digest()

@@ -41,11 +41,11 @@ class SealTable:
         self._numbers: dict[NamespaceId, int] = {}
         self._naming = threading.Lock()
         # The same memory, for one slot at a time: indexing a memoryview is faster.
-        self._kind_at = memoryview(self.kinds)
-        self._generation_at = memoryview(self._generations)
-        self._tail_at = memoryview(self._tails)
-        self._length_at = memoryview(self._lengths)
-        self._digest_at = memoryview(self._digests.reshape(-1))
+        self._kind_at = self.kinds.data
+        self._generation_at = self._generations.data
+        self._tail_at = self._tails.data
+        self._length_at = self._lengths.data
+        self._digest_at = self._digests.reshape(-1).data
 
     @property
     def present(self) -> NDArray[np.bool_]:

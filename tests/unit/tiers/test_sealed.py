@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,11 @@ from pagoda.core.errors import TierFault, TierFull, TierTimeout
 from pagoda.core.events import Reason
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.seal.cipher import Cipher
+from pagoda.seal.codec import codec_named
+from pagoda.seal.envelope import Envelope
 from pagoda.seal.header import Seal
+from pagoda.seal.keyring import read_keyring
 from pagoda.testing.conformance import buffer_for, payload_of
 from pagoda.testing.faults import Faults, FaultyTier
 from pagoda.tiers.host import HostTier
@@ -191,3 +196,63 @@ def test_a_scan_reports_sound_and_damaged_headers(faulty: FaultyTier) -> None:
     assert found.damaged == [1]
     assert load(again, [0])[0] == [Hit("host")]
     assert load(again, [1])[0] == [Miss(Reason.STALE)]
+
+
+def test_a_buffer_of_another_size_is_not_half_filled(sealed: SealedTier) -> None:
+    """Peers have served a short block with its second half left over from the pool."""
+    for size in (SIZE - 8, 2 * SIZE):
+        buffer = memoryview(bytearray(b"\xdd" * size))
+        outcome = sealed.load([Order(0, 0, key(0))], [buffer])
+        assert outcome == [Corrupt("host", Reason.MISPLACED)]
+        assert bytes(buffer) == bytes(size)
+
+
+KEY_FILE = "1:" + "ab" * 32 + "\n"
+
+
+@pytest.fixture
+def cipher(tmp_path: Path) -> Cipher:
+    """A cipher with one key."""
+    path = tmp_path / "keys"
+    path.write_text(KEY_FILE, encoding="ascii")
+    path.chmod(0o600)
+    return Cipher(read_keyring(path, setting="drive.key_file"))
+
+
+@pytest.mark.parametrize("codec", ["raw", "lossless"])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_coded_and_encrypted_blocks_come_back(
+    faulty: FaultyTier, cipher: Cipher, codec: str, encrypted: bool
+) -> None:
+    """Whatever lies on the medium, a hit is the block; a flipped byte of it is none."""
+    envelope = Envelope(codec_named(codec, setting="drive.codec"), cipher if encrypted else None)
+    tier = SealedTier(faulty, envelope)
+    payloads = [payload_of(faulty, n) for n in range(3)]
+    tier.store([0, 1, 2], [seal_for(n) for n in range(3)], payloads)
+    stored = buffer_for(faulty)
+    faulty.inner.read([1], [stored])
+    assert (bytes(stored) == bytes(payloads[1])) == (codec == "raw" and not encrypted)
+    again = SealedTier(faulty, envelope)
+    assert sorted(again.scan().slots.tolist()) == [0, 1, 2]
+    faulty.faults.flip_on_read = {2}
+    for side in (tier, again):
+        buffers = [buffer_for(faulty) for _ in range(3)]
+        outcomes = side.load([Order(n, 0, key(n)) for n in range(3)], buffers)
+        assert outcomes == [Hit("host"), Hit("host"), Corrupt("host", Reason.CORRUPT)]
+        assert [bytes(b) for b in buffers] == [*map(bytes, payloads[:2]), bytes(SIZE)]
+
+
+def test_without_the_key_and_without_a_seal_of_it_there_is_no_block(
+    faulty: FaultyTier, cipher: Cipher
+) -> None:
+    """Encrypted blocks are misses to whoever lacks the key; with a key, plain ones are."""
+    SealedTier(faulty, Envelope(cipher=cipher)).store([0], [seal_for(0)], [payload_of(faulty, 0)])
+    SealedTier(faulty).store([1], [seal_for(1)], [payload_of(faulty, 1)])
+    for envelope, expected in (
+        (Envelope(), [Miss(Reason.LOCKED), Hit("host")]),
+        (Envelope(cipher=cipher), [Hit("host"), Miss(Reason.UNSIGNED)]),
+    ):
+        tier = SealedTier(faulty, envelope)
+        tier.scan()
+        buffers = [buffer_for(faulty), buffer_for(faulty)]
+        assert tier.load([Order(0, 0, key(0)), Order(1, 0, key(1))], buffers) == expected

@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from pagoda.core.errors import CapacityError, FormatError
-from pagoda.seal.header import EMPTY, HEADER_BYTES
+from pagoda.seal.header import HEADER_BYTES
 from pagoda.tiers.drive import superblock
 from pagoda.tiers.drive.file import TIER, Opener, SlabFile
 from pagoda.tiers.drive.oserrors import typed_errors
@@ -143,22 +145,15 @@ Read = Callable[[int, int], bytes]  # of how many bytes, from which offset
 
 def headers(read: Read, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
     """(slot, header) of every place in the table that is not empty, in one sequential pass."""
-    for first, piece in table(read, layout, path=path):
-        for index in range(len(piece) // HEADER_BYTES):
-            header = piece[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
-            if header != EMPTY:
-                yield first + index, header
-
-
-def table(read: Read, layout: Layout, *, path: Path) -> Iterator[tuple[int, bytes]]:
-    """(first slot, headers behind each other) of the whole table, in pieces of about 1 MiB."""
     for first in range(0, layout.slots, _SCAN_SLOTS):
         size_bytes = min(_SCAN_SLOTS, layout.slots - first) * HEADER_BYTES
         with typed_errors(TIER, str(path)):
             piece = read(size_bytes, layout.header_at(first))
         if len(piece) < size_bytes:
             raise _format_error(path, "is cut short", "delete it; its blocks are lost")
-        yield first, piece
+        words = np.frombuffer(piece, dtype=np.uint64).reshape(-1, HEADER_BYTES // 8)
+        for index in np.flatnonzero(words.any(axis=1)).tolist():
+            yield first + index, piece[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
 
 
 def _check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> None:

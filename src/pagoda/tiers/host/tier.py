@@ -18,6 +18,7 @@ from pagoda.tiers.port import Geometry, See
 # Two pieces and their hash stay in a processor's own cache (1 MiB on servers), and a piece is
 # long enough to pay for the calls; measured from 32 KiB to 512 KiB.
 _PIECE_BYTES = 128 << 10
+_SHORT_BYTES = 64 << 10  # copied with the interpreter's lock: giving it up would cost more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,9 @@ class HostTier:
         self.staging = StagingRing(
             self._region.memory[:cut], loads=staging.loads, stores=staging.stores
         )
-        resident = np.frombuffer(self._region.memory[cut:], dtype=np.uint8)
-        self._slots = resident.reshape(slots, stride)
+        self._stride = stride
+        self._memory = self._region.memory[cut:]
+        self._slots = np.frombuffer(self._memory, dtype=np.uint8).reshape(slots, stride)
         self._headers: dict[int, bytes] = {}
 
     @property
@@ -71,14 +73,23 @@ class HostTier:
 
     def write(self, slots: Sequence[int], payloads: Sequence[memoryview]) -> None:
         for slot, payload in zip(slots, payloads, strict=True):
-            np.copyto(self._slots[slot, : len(payload)], np.frombuffer(payload, dtype=np.uint8))
+            start = slot * self._stride
+            if len(payload) <= _SHORT_BYTES:
+                self._memory[start : start + len(payload)] = payload
+            else:
+                target = self._slots[slot, : len(payload)]
+                np.copyto(target, np.frombuffer(payload, dtype=np.uint8))
 
     def commit(self, slots: Sequence[int], headers: Sequence[bytes]) -> None:
         self._headers.update(zip(slots, headers, strict=True))
 
     def read(self, slots: Sequence[int], into: Sequence[memoryview]) -> list[int]:
         for slot, buffer in zip(slots, into, strict=True):
-            np.copyto(np.frombuffer(buffer, dtype=np.uint8), self._slots[slot, : len(buffer)])
+            start = slot * self._stride
+            if len(buffer) <= _SHORT_BYTES:
+                buffer[:] = self._memory[start : start + len(buffer)]
+            else:
+                np.copyto(np.frombuffer(buffer, dtype=np.uint8), self._slots[slot, : len(buffer)])
         return [len(buffer) for buffer in into]
 
     def write_through(self, slot: int, payload: memoryview, see: See) -> None:
