@@ -16,6 +16,7 @@ from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
 from pagoda.store.restore import Restore
+from pagoda.store.shared import SharedLevel
 from pagoda.tiers.sealed import Order
 
 
@@ -77,7 +78,7 @@ class Load:
 class Reader:
     """The read half of a store. All methods run in the owner's thread, jobs in I/O threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where it looks, and what it does about what it finds
         self,
         levels: Sequence[Level],
         *,
@@ -85,10 +86,12 @@ class Reader:
         orders: Orders,
         erase: Callable[[Level, list[int]], None],
         suspects: Suspects,
+        shared: SharedLevel | None,
     ) -> None:
         self._levels = levels
         self._absent = [TierState(level.name, 0) for level in levels]  # of unreadable levels
         self._suspects = suspects
+        self._shared = shared
         self._clock = runtime.clock
         self._observer = runtime.observer
         self._orders = orders
@@ -98,13 +101,19 @@ class Reader:
 
     def match(self, keys: Sequence[Key]) -> int:
         """How many leading blocks could be restored now. Changes nothing."""
-        trusted = self._suspects.trusted(keys, self._clock())
-        return resident_prefix(self._readable(), keys[:trusted])
+        trusted = keys[: self._suspects.trusted(keys, self._clock())]
+        local = self.local(trusted)
+        return local + (self._shared.known_prefix(trusted[local:]) if self._shared else 0)
+
+    def local(self, keys: Sequence[Key]) -> int:
+        """How many leading blocks the levels hold. Changes nothing."""
+        return resident_prefix(self._readable(), keys)
 
     def start(self, restores: Sequence[Restore]) -> None:
-        """Order the longest prefix that the levels hold of each; the blocks behind it are misses
-        at once. A suspect block ends its prefix, whoever holds it. Short runs of one level are
-        ordered together, until an order has its usual size."""
+        """Order the longest prefix that the levels hold of each, and what the shared store should
+        have of the rest; the blocks behind that are misses at once. A suspect block ends its
+        prefix, whoever holds it. Short runs of one level are ordered together, until an order
+        has its usual size."""
         states = self._readable()
         gathering: dict[int, Load] = {}
         for restore in restores:
@@ -151,6 +160,8 @@ class Reader:
         trusted = self._suspects.trusted(restore.keys, self._clock())
         fetches = plan_fetches(states, restore.keys[:trusted], run_blocks=self._runs)
         found = sum(len(fetch.slots) for fetch in fetches)
+        if self._shared:
+            found = self._fetch_shared(self._shared, restore, range(found, trusted))
         if found < len(restore.keys):
             suspect = found == trusted
             absent = range(found, len(restore.keys))
@@ -158,6 +169,13 @@ class Reader:
             misses[0] = Miss(Reason.SUSPECT if suspect else Reason.ABSENT)
             restore.landed(absent, misses)
         return fetches
+
+    def _fetch_shared(self, shared: SharedLevel, restore: Restore, behind: range) -> int:
+        """Order what the shared store should have of the positions behind what the levels
+        hold; returns the first position that nobody has."""
+        known = shared.known_prefix(restore.keys[behind.start : behind.stop])
+        shared.fetch(restore, behind[:known])
+        return behind.start + known
 
     def _hold(self, restore: Restore, fetch: Fetch) -> None:
         """Lease what will be read, before anything else is decided."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pagoda.core.errors import TierError
 from pagoda.core.events import Degraded, Reason
-from pagoda.core.identity import Key
+from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.policy import REGISTRY
 from pagoda.core.suspects import Suspects
 from pagoda.store.block import Block
@@ -28,8 +28,11 @@ from pagoda.store.rank import Rank
 from pagoda.store.reader import Reader
 from pagoda.store.restore import Restore
 from pagoda.store.scrub import Scrubber, ScrubPlan
+from pagoda.store.shared import Probe, SharedConfig, SharedLevel
 from pagoda.store.wear import Wear
 from pagoda.store.writer import Hooks, Writer
+from pagoda.tiers.remote.breaker import GuardedShared
+from pagoda.tiers.remote.sealed import SealedShared
 from pagoda.tiers.sealed import SealedTier, reason_of
 
 _FLUSH_WAIT_S = 0.05
@@ -48,16 +51,27 @@ class StoreConfig:
     scrub: ScrubPlan = field(default_factory=ScrubPlan)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedParts:
+    """A shared store: sealed values over a guarded client, and the bounds of its use."""
+
+    sealed: SealedShared
+    guard: GuardedShared
+    config: SharedConfig
+
+
 class Store:
     """Ranks of tiers, fastest first, behind one look-up.
 
     A rank is one or more tiers of equal speed, such as all drives of a node: writes are spread
     over its members, and losing, fencing or draining one costs its blocks and no others. Names
     of tiers are unique. `wears` and `cares`, by tier, say what limits the writing to a medium
-    and how to look at its health; a tier without them is memory.
+    and how to look at its health; a tier without them is memory. `shared` stands below the
+    last rank: what no rank holds is read from it, and what the last rank has stored, or could
+    not store, is offered to it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword for each kind of medium
         self,
         ranks: Sequence[Sequence[SealedTier]],
         *,
@@ -65,6 +79,7 @@ class Store:
         config: StoreConfig | None = None,
         wears: Mapping[str, Wear] = _NONE,
         cares: Mapping[str, Care] = _NONE,
+        shared: SharedParts | None = None,
     ) -> None:
         self._config = config or StoreConfig()
         policy = REGISTRY[self._config.policy]
@@ -91,18 +106,24 @@ class Store:
         self._observer = runtime.observer
         self._orders = Orders(runtime)
         self._suspects = Suspects()
+        self._shared = _attach(shared, runtime, self._orders)
         self._reader = Reader(
             self._levels,
             runtime=runtime,
             orders=self._orders,
             erase=self._erase,
             suspects=self._suspects,
+            shared=self._shared,
         )
         self._writer = Writer(
             self._ranks,
             runtime=runtime,
             orders=self._orders,
-            hooks=Hooks(withdraw=self._withdraw, stored=self._suspects.clear),
+            hooks=Hooks(
+                withdraw=self._withdraw,
+                stored=self._suspects.clear,
+                beyond=self._shared.offer if self._shared else None,
+            ),
             limits=QueueLimits(
                 size_bytes=self._config.queue_bytes, wait_s=self._config.write_deadline_s
             ),
@@ -123,6 +144,14 @@ class Store:
             rank.rebuild(self._runtime)
 
     # Reading.
+
+    def probe(self, namespace: NamespaceId, keys: Sequence[Key]) -> Probe:
+        """Ask the shared store which blocks of a prefix it has, as far as no rank holds them.
+        Once the probe is `done`, which it is at once without a shared store and soon at the
+        latest, `match` counts on them."""
+        if self._shared is None:
+            return Probe([], self._clock(), done=True)
+        return self._shared.probe(namespace, keys[self._reader.local(keys) :])
 
     def match(self, keys: Sequence[Key]) -> int:
         """How many leading blocks could be restored now. Changes nothing."""
@@ -152,19 +181,16 @@ class Store:
     def save(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Store blocks in the background. Their payloads stay untouched until `release` is
         called for each (from `poll` or from here), whether it was stored or skipped."""
-        if self._levels:
-            self._writer.add(blocks, release)
-        else:
-            for block in blocks:
-                release(block)
+        self._writer.add(blocks, release)
 
     def clear(self) -> int:
-        """Drop every block from all levels and their media; returns how many.
+        """Drop every block from all levels and their media; returns how many. The shared store
+        is everybody's: there, a namespace is cleared at a time (`shared.clear`).
 
         None of them can be found once this returns, and what is still being written will not
         be found either. Headers are erased in the background.
         """
-        self._writer.cancel()
+        self._cancel()
         dropped = 0
         for level in self._levels:
             slots = level.state.published_slots()
@@ -225,16 +251,23 @@ class Store:
         self._orders.expire(self._clock())
         self._writer.expire()
         self._reader.expire()
+        if self._shared:
+            self._shared.expire()
         self._suspects.expire(self._clock())
 
     def next_deadline_s(self) -> float | None:
         """When `poll` has something to expire, on the store's clock."""
-        return self._reader.next_deadline_s()
+        deadlines = [
+            self._reader.next_deadline_s(),
+            self._shared.next_deadline_s() if self._shared else None,
+        ]
+        return min((at_s for at_s in deadlines if at_s is not None), default=None)
 
     @property
     def idle(self) -> bool:
         """Nothing is queued or in flight."""
-        return not self._orders.flying and self._writer.idle
+        shared_idle = self._shared is None or self._shared.idle
+        return not self._orders.flying and self._writer.idle and shared_idle
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything queued is committed; False when the time is over first."""
@@ -250,10 +283,15 @@ class Store:
         still touch the callers' buffers then. A tier that an I/O thread is stuck in, or that
         does not close within a few seconds more, is left open for the process's end."""
         drained = self.flush(flush_s)
-        self._writer.cancel()
+        self._cancel()
         self._close_tiers()
         self._executor.close()
         return drained
+
+    def _cancel(self) -> None:
+        self._writer.cancel()
+        if self._shared:
+            self._shared.cancel()
 
     def _close_tiers(self) -> None:
         until_s = self._clock() + _CLOSE_S
@@ -269,6 +307,8 @@ class Store:
         for level in self._levels:
             if self._orders.touching(level.name):
                 self._tell_broken(level, Reason.TIMEOUT, "it is left open: its I/O hangs")
+        if self._shared and not self._orders.any():
+            self._shared.close()
 
     def _close_tier(self, level: Level) -> None:
         account = level.wear.budget.settle(self._clock(), self._runtime.wall_ms())
@@ -303,6 +343,11 @@ class Store:
     def levels(self) -> Sequence[Level]:
         """The levels, fastest first."""
         return self._levels
+
+    @property
+    def shared(self) -> SharedLevel | None:
+        """The shared store below the ranks, if there is one."""
+        return self._shared
 
     def ranks(self) -> Sequence[Rank]:
         """The ranks, fastest first, with the same levels."""
@@ -345,4 +390,12 @@ class Store:
         self._orders.send(Lane(level.name, Kind.STORE), job, erased, due=due)
 
 
-__all__ = ["Block", "Restore", "Store", "StoreConfig"]
+def _attach(parts: SharedParts | None, runtime: Runtime, orders: Orders) -> SharedLevel | None:
+    if parts is None:
+        return None
+    return SharedLevel(
+        parts.sealed, parts.guard, runtime=runtime, orders=orders, config=parts.config
+    )
+
+
+__all__ = ["Block", "Restore", "SharedParts", "Store", "StoreConfig"]

@@ -69,9 +69,10 @@ class Write:
         for level, positions, orders in self.loads:
             outcomes = level.sealed.load(orders, [staged[i] for i in positions])
             for position, outcome in zip(positions, outcomes, strict=True):
+                payloads[position] = staged[position]
                 if not isinstance(outcome, Hit):
                     self.lost.add(position)
-        return staged
+        return payloads
 
 
 def loads_of(items: Sequence[Pending]) -> list[tuple[Level, list[int], list[Order]]]:

@@ -26,14 +26,20 @@ from pagoda.store.wear import Job, Then
 from pagoda.store.write import Write, loads_of, staging_of
 from pagoda.tiers.sealed import reason_of
 
+# A rank that cannot take a block leaves it to the next one: a worn drive ends no sharing.
+_NOT_THE_BLOCKS_FAULT = frozenset(
+    {Reason.FULL, Reason.IO_ERROR, Reason.READ_ONLY, Reason.UNHEALTHY, Reason.WORN}
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """What else the store does about a run: take published blocks back, with their headers,
-    and hear which keys' blocks were written anew."""
+    hear which keys' blocks were written anew, and take what comes behind the last rank."""
 
     withdraw: Callable[[Level, list[int]], None]
     stored: Callable[[Sequence[Key]], None]
+    beyond: Callable[[Sequence[Pending]], None] | None = None
 
 
 class Writer:
@@ -66,8 +72,8 @@ class Writer:
 
     def add(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Queue blocks for the first rank; `release` is called once their bytes are free."""
-        for block in blocks:
-            self._enqueue(0, Pending(block, partial(release, block), self._due_s()))
+        due_s = self._due_s()
+        self._pass(0, [Pending(block, partial(release, block), due_s) for block in blocks])
         self.pump()
 
     def pump(self) -> None:
@@ -87,6 +93,17 @@ class Writer:
         self._epoch += 1
         for position in range(len(self._ranks)):
             self._skip_all(position, Reason.CLOSED)
+
+    def _pass(self, position: int, items: Sequence[Pending]) -> None:
+        """Hand blocks to the rank at a position, or to what is behind the last one."""
+        if position < len(self._ranks):
+            for item in items:
+                self._enqueue(position, item)
+        elif self._hooks.beyond is not None:
+            self._hooks.beyond(items)
+        else:
+            for item in items:
+                item.release()
 
     def _enqueue(self, position: int, item: Pending) -> None:
         rank, queue, key = self._ranks[position], self._queues[position], item.block.key
@@ -202,19 +219,20 @@ class Writer:
         self._hand_on(write, done)
 
     def _hand_on(self, write: Write, published: set[int]) -> None:
-        """Give the source's bytes back, and queue what was published for the next rank."""
+        """Give the source's bytes back, and pass on what was published."""
         level = write.level
+        passed: list[Pending] = []
         for item, slot in zip(write.items, write.slots, strict=True):
             self._queues[write.rank].ended(item.block.key)
             item.release()
             if slot not in published:
                 continue
-            if write.epoch == self._epoch and write.rank + 1 < len(self._ranks):
-                release = partial(level.state.release, [slot])
-                source = Source(level, slot)
-                self._enqueue(write.rank + 1, Pending(item.block, release, self._due_s(), source))
+            release = partial(level.state.release, [slot])
+            if write.epoch == self._epoch:
+                passed.append(Pending(item.block, release, self._due_s(), Source(level, slot)))
             else:
-                level.state.release([slot])
+                release()
+        self._pass(write.rank + 1, passed)
 
     def _skip_all(self, position: int, reason: Reason) -> None:
         for item in self._queues[position].take(len(self._queues[position])):
@@ -223,7 +241,10 @@ class Writer:
     def _give_up(self, position: int, item: Pending, reason: Reason) -> None:
         self._queues[position].ended(item.block.key)
         self._observer(Skipped(tier=self._ranks[position].name, blocks=1, reason=reason))
-        item.release()
+        if reason in _NOT_THE_BLOCKS_FAULT:
+            self._pass(position + 1, [item])
+        else:
+            item.release()
 
     def _due_s(self) -> float:
         return self._clock() + self._wait_s
