@@ -519,3 +519,58 @@ def test_o_direct_that_is_asked_for_and_not_there_is_refused(
     fallback = DriveTier(config)
     assert not fallback.direct
     fallback.close()
+
+
+Act = Callable[[DriveTier], object]
+FAILING: list[tuple[str, int, type[TierError], Act]] = [
+    ("write_table", errno.EROFS, TierReadOnly, lambda tier: tier.reserve([0])),
+    ("write_payloads", errno.ENOSPC, TierFull, lambda tier: tier.write([0], [payload_of(tier, 1)])),
+    ("sync", errno.EIO, TierFault, lambda tier: tier.commit([0], [header_of(1)])),
+    ("write_table", errno.EIO, TierFault, lambda tier: tier.commit([0], [header_of(1)])),
+    ("sync", errno.EIO, TierFault, lambda tier: tier.free([0])),
+    ("read_payloads", errno.EIO, TierFault, lambda tier: tier.read([0], [payload_of(tier, 1)])),
+    ("read_table", errno.EIO, TierFault, lambda tier: list(tier.scan())),
+]
+
+
+@pytest.mark.parametrize("failing", FAILING)
+def test_what_a_dying_drive_says_is_typed_wherever_it_says_it(
+    config: DriveConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: tuple[str, int, type[TierError], Act],
+) -> None:
+    """Every operation on the file: the error's kind, the slab's path and a remedy."""
+    method, number, kind, act = failing
+    tier = DriveTier(config)
+
+    def fail(*args: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SlabFile, method, fail)
+        with pytest.raises(kind, match=slab.SLAB_NAME) as caught:
+            act(tier)
+    assert caught.value.remedy
+    tier.close()
+
+
+def test_without_a_sync_no_header_is_written(config: DriveConfig) -> None:
+    """A drive that cannot make payloads durable commits none of them."""
+
+    class Unsynced(SlabFile):
+        failing = False
+
+        def sync(self) -> None:
+            if self.failing:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            super().sync()
+
+    tier = DriveTier(config, opener=Unsynced)
+    tier.reserve([0])
+    tier.write([0], [payload_of(tier, 1)])
+    Unsynced.failing = True
+    with pytest.raises(TierFault):
+        tier.commit([0], [header_of(1)])
+    Unsynced.failing = False
+    assert list(tier.scan()) == []
+    tier.close()
