@@ -121,7 +121,8 @@ def _unwrap_json(text: str) -> str:
     """The line with its JSON record replaced by what it says, or the line itself.
 
     A container runtime's record is the whole line. A program's names a level and may follow a
-    prefix; other JSON behind a text is part of that text. What is returned is the shorter.
+    prefix; other JSON behind a text is part of that text. Each time the line gets shorter, so
+    that repeating it comes to an end.
     """
     start = text.find('{"')
     if start < 0 or not text.endswith("}"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pagoda.advise.doctor import Doctor, Watcher, diagnose, signs
 from pagoda.advise.doctor.examine import Examination
-from pagoda.advise.doctor.normalise import normalise
+from pagoda.advise.doctor.normalise import normalise, undress
 from pagoda.advise.doctor.scan import NeedleScan
 
 BY_NAME = {log.name: log.text for log in excerpts()}
@@ -78,6 +78,28 @@ def test_a_programs_json_record_is_read_within_others() -> None:
     for raw in (json.dumps(record), outer, f"[pod/llm-0/engine] {json.dumps(record)}"):
         line = normalise(raw)
         assert (line.level, line.message) == ("ERROR", "store: write failed: [Errno 28]")
+
+
+RECORDS = st.recursive(
+    st.text(max_size=20) | st.sampled_from(["\x1b[31mred", "[36mcyan", '{"level": "info"}', "}"]),
+    lambda inner: st.builds(
+        lambda before, record: before + json.dumps(record, ensure_ascii=False),
+        st.sampled_from(["", "> ", "a: "]),
+        st.dictionaries(
+            st.sampled_from(["log", "message", "level", "time", "logger", "exception"]),
+            inner | st.sampled_from(["info", "error"]),
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(RECORDS)
+@settings(max_examples=300, deadline=None)
+def test_undressing_twice_changes_nothing(raw: str) -> None:
+    """Whatever records are within each other, one undressing takes off all of them, and ends."""
+    once = undress(raw)
+    assert undress(once) == once
 
 
 def test_json_within_a_message_stays() -> None:
