@@ -6,7 +6,7 @@ every block draws 28 random bytes, 16 that derive a key of its own (HKDF-Expand 
 salt) and 12 that are the nonce under it. Random 96-bit nonces alone allow 2³² blocks a key
 (NIST SP 800-38D, section 8.3); here both parts would have to collide, 224 bits, and a
 master key may seal 2⁶⁴ blocks with a chance of less than 2⁻⁹⁶ that any two share a key and
-a nonce. It costs one HMAC and one AES key schedule a block, two microseconds.
+a nonce. It costs one HMAC and one AES key schedule a block, a few microseconds.
 
 What is authenticated with the payload: namespace, key, parent, depth, tokens, sizes, codec
 and key id. Not slot, slab id and generation: they say where a block lies, and leaving them
@@ -94,7 +94,7 @@ class Cipher:
 
 
 def bound(seal: Seal, key_id: int) -> bytes:
-    """The associated data: 146 bytes, in the order of docs/design/format.md."""
+    """The associated data: 142 bytes, in the order of docs/design/format.md."""
     return _BOUND.pack(
         _DOMAIN,
         seal.codec,
