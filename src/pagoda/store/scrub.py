@@ -155,7 +155,7 @@ class Scrubber:
             return
         level.state.lease(slots)
         keys = [key for slot in slots if (key := level.state.key_of(slot)) is not None]
-        into = self._buffers(one, len(slots))
+        into = self._buffers(one, slots)
         run = Run(slots, level.orders(slots, keys), into, sum(map(len, into)))
         one.flying = run
         self._pace.spend(run.size_bytes)
@@ -166,12 +166,16 @@ class Scrubber:
             due=Due(until_s=now_s + _DEADLINE_S, late=lambda: self._late(level, run)),
         )
 
-    def _buffers(self, one: Pass, count: int) -> list[memoryview]:
-        size = one.level.sealed.geometry.slot_bytes
-        step = -(-size // _PAGE_BYTES) * _PAGE_BYTES
+    def _buffers(self, one: Pass, slots: Sequence[int]) -> list[memoryview]:
+        """A view for each slot, of its payload's size: slots are rounded up to pages."""
+        sealed = one.level.sealed
+        step = -(-sealed.geometry.slot_bytes // _PAGE_BYTES) * _PAGE_BYTES
         if one.staging is None:
             one.staging = memoryview(aligned_buffer(one.level.run_blocks * step))
-        return [one.staging[at * step : at * step + size] for at in range(count)]
+        return [
+            one.staging[at * step : at * step + sealed.seals.raw_bytes(slot)]
+            for at, slot in enumerate(slots)
+        ]
 
     def _read(self, level: Level, run: Run) -> Run:
         """In an I/O thread."""

@@ -109,6 +109,13 @@ class SealTable:
             return None
         return self._length_at[slot] if self._tail_at[slot] == _tail(key) else None
 
+    def raw_bytes(self, slot: int) -> int:
+        """Size of the payload in `slot` once it is opened; 0 when the slot holds nothing."""
+        if self._kind_at[slot] == _ABSENT:
+            return 0
+        seal = self.whole(slot)
+        return self._length_at[slot] if seal is None else seal.raw_bytes
+
     def digest(self, slot: int) -> bytes:
         """The digest of the payload as it is stored."""
         return bytes(self._digest_at[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES])

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pool_harness import Pool
-from store_harness import Harness, dirty, keys_of
+from store_harness import NAMESPACE, SIZE, Harness, dirty, keys_of, truth
 
 from pagoda.core.errors import TierFault
 from pagoda.core.events import Reason
+from pagoda.core.identity import ROOT
 from pagoda.core.outcome import Hit
+from pagoda.core.state import SlotState
+from pagoda.store.block import Block
+from pagoda.store.executor import Runtime
+from pagoda.store.scrub import ScrubPlan
+from pagoda.store.store import Store, StoreConfig
 from pagoda.store.trust import Fence
+from pagoda.testing.clock import FakeClock
+from pagoda.testing.executor import SteppedExecutor
+from pagoda.testing.faults import FaultyTier
+from pagoda.tiers.host import HostTier
+from pagoda.tiers.sealed import SealedTier
 
 
 def test_making_room_for_a_chain_does_not_drop_its_own_blocks() -> None:
@@ -64,6 +75,29 @@ def test_a_late_order_for_requests_that_share_a_prefix_costs_its_blocks_once() -
     assert all(restore.drained for restore in restores)
     harness.store.check_invariants()
     assert harness.store.counts()["upper"] == 0, "blocks whose reads hang are not found again"
+
+
+def test_scrubbing_leaves_blocks_alone_that_do_not_fill_their_slots() -> None:
+    """Slots are whole pages, blocks need not be. Scrubbing read each block into a buffer of its
+    slot's size, took the difference for damage, and threw every sound block away."""
+    executor, clock = SteppedExecutor(), FakeClock()
+    tier = FaultyTier(HostTier(slots=4, slot_bytes=2 * SIZE))
+    runtime = Runtime(executor=executor, clock=clock, wall_ms=clock.wall_ms)
+    config = StoreConfig(scrub=ScrubPlan(rate_bytes_s=1 << 30))
+    store = Store([[SealedTier(tier)]], runtime=runtime, config=config)
+    keys = keys_of(3)
+    blocks = [
+        Block(namespace=NAMESPACE, key=key, parent=ROOT, depth=0, tokens=16, payload=truth(key))
+        for key in keys
+    ]
+    store.save(blocks, lambda block: None)
+    for _ in range(3):
+        store.poll()
+        executor.drain()
+        clock.advance(90_000)
+    store.poll()
+    assert store.match(keys) == 3
+    assert store.levels()[0].state.count(SlotState.QUARANTINED) == 0
 
 
 def _fails() -> None:

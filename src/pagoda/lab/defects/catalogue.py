@@ -247,9 +247,9 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         name="negative-entry-forgotten",
-        seam="pagoda.core.suspects:Suspects.trusted",
-        old="if now_s < self._until_s.get(key, now_s):",
-        new="if now_s < self._until_s.get(key, now_s) - 25:",
+        seam="pagoda.core.suspects:Suspects.add",
+        old="self._until_s[key] = now_s + self._ttl_s",
+        new="self._until_s[key] = now_s",
         story="a block that was bad is asked for again at once, from the next tier",
     ),
     Defect(

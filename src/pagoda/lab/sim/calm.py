@@ -39,7 +39,7 @@ class Calm:
             tier.faults.clear()
             tier.drive.cure()
         node.executor.unhold()
-        node.calm = True
+        node.calm = node.requests.patient = True
         self._settle(node, "calm")
         node.check_idle()
         node.check_invariants()
@@ -53,7 +53,7 @@ class Calm:
         if self._rng.random() < 0.1:
             self._step(node, "stop and start")
             node.stop()
-        node.calm = node.well = False
+        node.calm = node.well = node.requests.patient = False
 
     def _recover(self, node: Node) -> None:
         """Give the store time to notice that the drives are well again."""
@@ -78,7 +78,11 @@ class Calm:
             wanted |= set(prompt.keys)
             prompts.append(prompt)
             self._serve(node, prompt)
-        if node.watch.skipped == skipped and not node.requests.damaged:
+        fits = all(
+            len(node.requests.fresh) <= self._usable_slots(node, name)
+            for name in node.drive_levels()
+        )
+        if fits and node.watch.skipped == skipped and not node.suspicious:
             self._check_everywhere(node)
         node.memory.blocks.forget()
         for prompt in prompts:
@@ -93,7 +97,7 @@ class Calm:
         before, refused = tally.device + tally.restored, tally.refused
         self._serve(node, prompt)
         served = tally.device + tally.restored - before
-        damaged = bool(node.requests.damaged) and tally.refused > refused  # by the storm, at rest
+        damaged = node.suspicious and tally.refused > refused  # by the storm, at rest
         detail = f"{prompt.name}: {served} of {wanted} blocks were served, without any fault"
         ensure(served == wanted or damaged, Check.FOUND, detail)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pagoda.core.budget import DAY_S, Account, Endurance, WriteBudget, new_account
@@ -45,8 +46,8 @@ def label_of(slot: int, header: bytes) -> Label:
 
 
 class Drive:
-    """One drive from new to worn out. `damaged` says that a fault has changed
-    payloads on it, `scarred` that one has changed headers."""
+    """One drive from new to worn out. `suspects` are the keys of blocks whose bytes a fault may
+    have changed there; `scarred` says that one has changed headers."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Drive:
     ) -> None:
         self.name = name
         self.medium = Medium(slots=slots, identity=rng.randbytes(16))
-        self.damaged = False
+        self.suspects: set[Key] = set()
         self.scarred = False
         self.comes_up = True
         self.free_bytes = 2 * _FLOOR_BYTES
@@ -78,6 +79,15 @@ class Drive:
             for slot, header in enumerate(self.medium.headers)
             if header != EMPTY and digest(header[:_BODY]) == header[_BODY:]
         ]
+
+    def key_at(self, slot: int) -> Key | None:
+        """The key that a slot's header names."""
+        header = self.medium.headers[slot]
+        return None if header == EMPTY else label_of(slot, header).key
+
+    def suspect(self, slots: Iterable[int]) -> None:
+        """The bytes of the blocks in these slots may have changed."""
+        self.suspects.update(key for slot in slots if (key := self.key_at(slot)) is not None)
 
     def wear(self) -> Wear:
         """The budget that a process starts with."""

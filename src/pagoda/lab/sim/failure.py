@@ -23,8 +23,9 @@ class Check(StrEnum):
     LEASES = "leases"  # an idle node holds no lease
     DEADLINE = "deadline"  # a restore is done at its deadline
     FOUND = "found"  # what was stored is found again
+    PREFIX = "prefix"  # a look-up counts blocks that are there, without a hole
     ROOM = "room"  # no block is evicted, or refused, beside a free or evictable slot
-    REASON = "reason"  # a block is called corrupt only where something was damaged
+    REASON = "reason"  # a block is called corrupt only where a fault has damaged it
     RESTART = "restart"  # a restart finds what was committed, all of it and nothing else
     ORDER = "order"  # a header is erased before its payload is overwritten
     GENERATION = "generation"  # each reuse of a slot has a higher generation

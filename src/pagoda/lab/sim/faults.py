@@ -39,24 +39,24 @@ def _slot(tier: SimTier, rng: random.Random) -> int:
 
 
 def _flip_at_rest(tier: SimTier, rng: random.Random) -> None:
-    tier.drive.damaged = True
     slot = _slot(tier, rng)
     payload = tier.medium.payloads[slot]
     if payload:
+        tier.drive.suspect([slot])
         tier.flip_at_rest(slot, size_bytes=len(payload), at=rng.randrange(len(payload)))
 
 
-def _flip_header(tier: SimTier, rng: random.Random) -> None:
-    slot = _slot(tier, rng)
-    header = bytearray(tier.medium.headers[slot])
-    if header != EMPTY:
-        tier.drive.scarred = True
-        header[rng.randrange(len(header))] ^= 0x10
-        tier.medium.headers[slot] = bytes(header)
+def _flip_headers(tier: SimTier, rng: random.Random) -> None:
+    for _ in range(rng.randint(1, 8)):
+        slot = _slot(tier, rng)
+        header = bytearray(tier.medium.headers[slot])
+        if header != EMPTY:
+            tier.drive.scarred = True
+            header[rng.randrange(len(header))] ^= 0x10
+            tier.medium.headers[slot] = bytes(header)
 
 
 def _flip_on_read(tier: SimTier, rng: random.Random) -> None:
-    tier.drive.damaged = True
     tier.faults.flip_on_read.add(_slot(tier, rng))
 
 
@@ -66,17 +66,14 @@ def _short_read(tier: SimTier, rng: random.Random) -> None:
 
 
 def _lose_write(tier: SimTier, rng: random.Random) -> None:
-    tier.drive.damaged = True
     tier.faults.lose_write.update(_slot(tier, rng) for _ in range(4))
 
 
 def _torn_write(tier: SimTier, rng: random.Random) -> None:
-    tier.drive.damaged = True
     tier.faults.torn_write[_slot(tier, rng)] = rng.randrange(BLOCK_BYTES)
 
 
 def _misdirect_write(tier: SimTier, rng: random.Random) -> None:
-    tier.drive.damaged = True
     tier.faults.misdirect_write[_slot(tier, rng)] = _slot(tier, rng)
 
 
@@ -135,7 +132,7 @@ def _account_lost(tier: SimTier, rng: random.Random) -> None:
 
 FAULTS: dict[str, Inject] = {
     "flip-at-rest": _flip_at_rest,
-    "flip-header": _flip_header,
+    "flip-headers": _flip_headers,
     "flip-on-read": _flip_on_read,
     "short-read": _short_read,
     "lose-write": _lose_write,

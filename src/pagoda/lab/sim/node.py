@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pagoda.core.budget import Endurance
@@ -12,7 +13,7 @@ from pagoda.core.outcome import Hit
 from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DeviceMemory
-from pagoda.lab.sim.requests import Requests
+from pagoda.lab.sim.requests import Context, Requests
 from pagoda.lab.sim.restart import Restart
 from pagoda.lab.sim.tier import Flight, SimTier
 from pagoda.lab.sim.watch import Watch
@@ -28,8 +29,10 @@ DEVICE_BLOCKS = 24
 HOST_SLOTS = 22
 DRIVE_SLOTS = (40, 24)
 _ENDURANCES = (
-    Endurance(day_bytes=900 * SLOT_BYTES),
-    Endurance(day_bytes=600 * SLOT_BYTES, total_bytes=6_000 * SLOT_BYTES),
+    Endurance(),
+    Endurance(day_bytes=70 * SLOT_BYTES),
+    Endurance(day_bytes=400 * SLOT_BYTES),
+    Endurance(day_bytes=400 * SLOT_BYTES, total_bytes=600 * SLOT_BYTES),
 )
 _QUEUE_BLOCKS = 24
 _CONFIG = StoreConfig(
@@ -105,17 +108,19 @@ class Node:
         self.store.rebuild()
         restart.check(self.levels)
         self.memory = DeviceMemory(DEVICE_BLOCKS)
-        self.requests = Requests(
-            self.store, self.memory, clock=around.clock, rng=around.rng, flights=self.flights
+        context = Context(
+            clock=around.clock,
+            rng=around.rng,
+            flights=self.flights,
+            suspects={tier.name: tier.drive.suspects for tier in self.tiers},
         )
-        self.requests.damaged.update(
-            drive.name for drive in self.drives if drive.damaged or drive.medium.doubtful
-        )
+        self.requests = Requests(self.store, self.memory, context)
 
     def kill(self, *, power: bool) -> None:
         """The process ends at once. A power cut also takes what was not synced."""
         for drive in self.drives if power else ():
             drive.medium.cut_power(self._around.rng.random)
+            drive.suspect(drive.medium.doubtful)
         self.open()
 
     def stop(self) -> None:
@@ -136,6 +141,15 @@ class Node:
     def drive_levels(self) -> list[str]:
         """Names of the levels that outlive the process."""
         return [drive.name for drive in self.drives]
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether a tier may hold a block that a fault has damaged."""
+        return any(tier.drive.suspects for tier in self.tiers)
+
+    def suspects(self, tier: str) -> AbstractSet[Key]:
+        """Keys of blocks that a fault may have damaged in a tier."""
+        return next(each for each in self.tiers if each.name == tier).drive.suspects
 
     # Interrupts of I/O: other things happen in the middle of an operation.
 
@@ -245,5 +259,5 @@ class Node:
             DRIVE_SLOTS[number],
             clock=self._around.clock,
             rng=self._around.rng,
-            endurance=_ENDURANCES[number],
+            endurance=self._around.rng.choice(_ENDURANCES),
         )

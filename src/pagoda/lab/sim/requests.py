@@ -7,7 +7,8 @@ the naive model instead.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from pagoda.core.events import Reason
@@ -66,32 +67,36 @@ class Tally:
         self.refused += not isinstance(outcome, Hit | Miss)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What requests live in: time and chance, operations of I/O that are under way, and by
+    tier the keys of blocks that a fault may have damaged there."""
+
+    clock: Callable[[], float]
+    rng: random.Random
+    flights: list[Flight]
+    suspects: Mapping[str, AbstractSet[Key]]
+
+
 class Requests:
     """The requests of one life of a node."""
 
-    def __init__(
-        self,
-        store: Store,
-        memory: DeviceMemory,
-        *,
-        clock: Callable[[], float],
-        rng: random.Random,
-        flights: list[Flight],
-    ) -> None:
+    def __init__(self, store: Store, memory: DeviceMemory, context: Context) -> None:
         self.running: list[Request] = []
         self.limbo: list[Limbo] = []
         self.unreleased: dict[int, Block] = {}  # saved blocks by id, until they are given back
         self.tally = Tally()
-        self.damaged: set[str] = set()  # tiers that may hold damaged bytes
         self.cleared: set[Key] = set()  # keys that must not be found until they are saved again
         self.fresh: set[Key] = set()  # saved, and new to the store, since this was emptied
+        self.patient = False  # no client goes away when its cache is slow
         self._bad: dict[Key, float] = {}  # until when a key must not be asked for again
         self._unpublished: dict[str, set[Key]] = {}  # committed in a tier, not yet told of
         self._store = store
         self._memory = memory
-        self._clock = clock
-        self._rng = rng
-        self._flights = flights
+        self._clock = context.clock
+        self._rng = context.rng
+        self._flights = context.flights
+        self._suspects = context.suspects
 
     def start(self, wishes: Sequence[tuple[Prompt, int]]) -> None:
         """Admit requests, each for the first so many blocks of a prompt, as far as there is
@@ -128,6 +133,9 @@ class Requests:
         """What the store says it has, and now and then one block more."""
         lower = self._store.match(keys)
         self._check_trusted(keys[:lower])
+        for key in keys[:lower]:
+            held = any(level.state.slot_of(key) is not None for level in self._store.levels())
+            ensure(held, Check.PREFIX, "a look-up counts a block that no tier holds")
         return keys[: lower + (self._rng.random() < 0.2)]
 
     def advance(self, request: Request) -> None:
@@ -139,7 +147,12 @@ class Requests:
         elif restore.done:
             request.restore = None
             usable = self._take_in(request, restore)
-            if usable is not None:
+            if usable is None:
+                return
+            bad = not all(isinstance(outcome, Hit | Miss) for outcome in restore.outcomes)
+            if bad and not self.patient and self._rng.random() < 0.5:
+                self.end(request)  # the client has gone away; somebody else will ask
+            else:
                 self._compute(request, usable)
 
     def look_around(self) -> None:
@@ -252,12 +265,9 @@ class Requests:
                 )
             case _:
                 ensure(content == _ZEROS, Check.BUFFERS, f"{where}: {outcome} left bytes behind")
-        if isinstance(outcome, Corrupt) and outcome.tier not in self.damaged:
-            ensure(
-                outcome.reason is Reason.TRUNCATED,
-                Check.REASON,
-                f"{where}: {outcome}, but nothing was ever damaged there",
-            )
+        if isinstance(outcome, Corrupt) and outcome.reason is not Reason.TRUNCATED:
+            damaged = prompt.keys[position] in self._suspects[outcome.tier]
+            ensure(damaged, Check.REASON, f"{where}: {outcome}, but nothing damaged it there")
 
     def _remember(self, key: Key, outcome: Outcome) -> None:
         """A bad block is not asked for again for a while; one that is being stored anew is."""

@@ -18,8 +18,7 @@ class Restart:
         self._up = [drive for drive in drives if drive.comes_up]
         self._labels = {drive.name: drive.labels() for drive in self._up}
         for drive in self._up:
-            if not drive.damaged:
-                self._check_payloads(drive, world)
+            self._check_payloads(drive, world)
 
     def check(self, levels: Mapping[str, Level]) -> None:
         """Every block is found once, in its newest copy, and no other block is."""
@@ -51,7 +50,8 @@ class Restart:
         """Beside every sound header lies the payload that was sealed, and synced before it."""
         for label in drive.labels():
             truth = world.truth_of(label.key)
-            if label.key == ROOT or label.slot in drive.medium.doubtful:
+            doubtful = label.key in drive.suspects or label.slot in drive.medium.doubtful
+            if doubtful or label.key == ROOT:  # the root: a block that the store itself tries
                 continue
             ensure(
                 drive.medium.payloads[label.slot][: len(truth)] == truth,

@@ -38,7 +38,7 @@ _WEIGHTS = {
     "unhold": 3,
 }
 _CALM = ("io", "poll", "advance")  # of what may happen meanwhile, when no fault does
-_RARE = {"clear": 4, "kill": 6, "power": 4, "replace": 1, "absent": 2, "namespace": 10, "jump": 3}
+_RARE = {"clear": 8, "kill": 6, "power": 4, "replace": 1, "absent": 2, "namespace": 20, "jump": 3}
 
 
 @dataclass(slots=True)
@@ -183,7 +183,9 @@ class Simulation:
         rng = self.rng
         wishes = []
         for _ in range(min(rng.choice((1, 1, 2, 3)), _RUNNING - len(node.requests.running))):
-            prompt = self._world.ask(node.namespace)
+            prompt = self._world.ask(
+                node.namespace if rng.random() < 0.8 else self._world.namespace()
+            )
             wishes.append((prompt, rng.randint(1, len(prompt.keys))))
         node.requests.start(wishes)
 
@@ -209,8 +211,6 @@ class Simulation:
             name = self.rng.choice(self._faults)
             self._hash.update(name.encode())
             FAULTS[name](tier, self.rng)
-            if tier.drive.damaged:
-                node.requests.damaged.add(tier.name)
 
     def _kill(self, node: Node, *, power: bool) -> None:
         if self._depth:
@@ -238,7 +238,7 @@ class Simulation:
     def _jump(self, node: Node) -> None:
         """Hours pass, for everyone; a node sleeps as a suspended machine does."""
         node.poll()
-        self.clock.advance(3600.0 * self.rng.randint(1, 100))
+        self.clock.advance(3600.0 * self.rng.randint(1, 10))
         self.clock.shift_wall_s(self.rng.uniform(-1e5, 1e5))
 
     # The report.

@@ -58,6 +58,7 @@ class SimTier(FaultyTier):
         self.drive = drive
         self.medium = drive.medium
         self._host = host
+        self._spoilt: set[int] = set()  # slots whose next header will speak for other bytes
         found = drive.labels()
         self._generations = {label.slot: label.generation for label in found}
         self._floor = max(self._generations.values(), default=-1)
@@ -76,6 +77,7 @@ class SimTier(FaultyTier):
         self._check("write", slots)
         self._check_erased(slots)
         self.drive.wrote(sum(len(payload) == BLOCK_BYTES for payload in payloads))
+        self._spoil(slots)
         if not self._host.due():
             super().write(slots, payloads)
             return
@@ -85,6 +87,7 @@ class SimTier(FaultyTier):
         if len(slots) > half:  # part of a payload has arrived
             super().write(slots[half : half + 1], [payloads[half][: len(payloads[half]) // 3]])
         self._interrupt(flight)
+        self._spoil(slots[half:])
         super().write(slots[half:], payloads[half:])
 
     def commit(self, slots: Sequence[int], headers: Sequence[bytes]) -> None:
@@ -99,15 +102,18 @@ class SimTier(FaultyTier):
             super().commit(slots[:half], headers[:half])
             self._interrupt(Flight(self, "commit", frozenset(slots), ()))
             super().commit(slots[half:], headers[half:])
+        self._mark_suspects(labels)
         self._host.committed(self, labels)
 
     def read(self, slots: Sequence[int], into: Sequence[memoryview]) -> list[int]:
         self._check("read", slots)
+        self.drive.suspect(self.faults.flip_on_read.intersection(slots))
         if not self._host.due():
             return super().read(slots, into)
         half = len(slots) // 2
         counts = super().read(slots[:half], into[:half])
         self._interrupt(Flight(self, "read", frozenset(slots), into))
+        self.drive.suspect(self.faults.flip_on_read.intersection(slots))
         return counts + super().read(slots[half:], into[half:])
 
     def scan(self) -> Iterator[tuple[int, bytes]]:
@@ -131,6 +137,27 @@ class SimTier(FaultyTier):
                     f"{self.name}: {operation} of {list(slots)} while a {flight.operation} "
                     f"of {sorted(flight.slots)} is under way",
                 )
+
+    def _mark_suspects(self, labels: Sequence[Label]) -> None:
+        """Blocks whose payloads a fault kept from arriving whole, or that another's hit."""
+        for label in labels:
+            if label.slot in self._spoilt:
+                self.drive.suspects.add(label.key)
+            else:
+                self.drive.suspects.discard(label.key)
+        self._spoilt.difference_update(label.slot for label in labels)
+
+    def _spoil(self, slots: Sequence[int]) -> None:
+        """What the faults do to this write."""
+        faults = self.faults
+        if not (faults.lose_write or faults.torn_write or faults.misdirect_write):
+            return
+        for slot in slots:
+            if slot in faults.lose_write or slot in faults.torn_write:
+                self._spoilt.add(slot)
+            elif (target := faults.misdirect_write.get(slot, slot)) != slot:
+                self._spoilt.update((slot, target))
+                self.drive.suspect([target])
 
     def _check_erased(self, slots: Sequence[int]) -> None:
         for slot in slots:

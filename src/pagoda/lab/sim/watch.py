@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from pagoda.core.events import Event, Evicted, Reason, Skipped, Stored
+from pagoda.core.events import Event, Evicted, Quarantined, Reason, Skipped, Stored
+from pagoda.core.identity import Key
 from pagoda.lab.sim.failure import Check, ensure
 from pagoda.lab.sim.requests import Requests
 from pagoda.store.level import Level
@@ -17,6 +19,10 @@ class Watched(Protocol):
     well: bool
     levels: Mapping[str, Level]
     requests: Requests
+
+    def suspects(self, tier: str) -> AbstractSet[Key]:
+        """Keys of blocks that a fault may have damaged in a tier."""
+        ...
 
 
 class Watch:
@@ -39,6 +45,10 @@ class Watch:
                 self.skipped[reason] = self.skipped.get(reason, 0) + blocks
                 if reason is Reason.FULL and self._node.well:
                     self._check_full(tier)
+            case Quarantined(tier=tier, reason=Reason.CORRUPT | Reason.MISPLACED as reason):
+                damaged = bool(self._node.suspects(tier))
+                why = f"{tier}: a slot was quarantined as {reason}, but nothing was damaged there"
+                ensure(damaged, Check.REASON, why)
             case Stored(tier=tier):
                 self._node.requests.published(tier)
 
