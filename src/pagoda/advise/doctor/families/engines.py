@@ -152,18 +152,22 @@ SIGNS = (
             "cannot find any model weights",
             "does not appear to have ",
             "gated repo",
+            "hfhubhttperror",
+            "host='huggingface.co'",
             "invalid repository id",
             "is not a local folder and is not a valid model",
             "localentrynotfounderror",
             "offline mode is enabled",
             "repository not found",
+            "resolve 'huggingface.co'",
             "we couldn't connect to",
         ),
         r"[Gg]ated [Rr]epo|40[13] Client Error|Repository Not Found"
         r"|is not a local folder and is not a valid model"
         r"|We couldn't connect to|LocalEntryNotFoundError|[Ii]nvalid [Rr]epository [Ii][Dd]"
         r"|does not appear to have (?:a file|files|any) named|[Oo]ffline mode is enabled"
-        r"|Cannot find any model weights",
+        r"|Cannot find any model weights|HfHubHTTPError:|resolve 'huggingface\.co'"
+        r"|host='huggingface\.co'.{0,200}(?:Max retries|timed out|refused|CERTIFICATE|certificate)",
     ),
     Sign(
         "bad_argument",
