@@ -99,21 +99,21 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         name="short-read-unchecked",
         seam="pagoda.tiers.sealed:SealedTier._judge",
-        old="if arrived.count < expected:",
-        new="if arrived.count < 0:",
+        old="if count < len(target):",
+        new="if count < 0:",
         story="a cut payload is judged with leftover memory as its end",
     ),
     Defect(
         name="digest-not-checked",
         seam="pagoda.tiers.sealed:SealedTier._judge",
-        old="(arrived.digest or digest(view)) != self.seals.digest(order.slot)",
-        new="arrived.digest is not None",
+        old="if (seen or digest(target)) != self.seals.digest(order.slot):",
+        new="if count < 0:",
         story="whatever a tier delivers is handed over",
     ),
     Defect(
         name="buffer-not-zeroed",
         seam="pagoda.tiers.sealed:SealedTier.load",
-        old="into[i][:] = bytes(len(into[i]))",
+        old="buffer[:] = bytes(len(buffer))",
         new="pass",
         story="the bytes of a refused block stay in the request's memory",
     ),
@@ -127,11 +127,12 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         name="commit-before-write",
         seam="pagoda.tiers.sealed:SealedTier.store",
-        old="digests = self._write(slots, payloads)",
+        old="    sealed = self._write(slots, seals, payloads)\n",
         new=(
-            "digests = [digest(payload) for payload in payloads]; "
-            "self.tier.commit(slots, self._headers(slots, [replace(seal, payload_digest=found) "
-            "for seal, found in zip(seals, digests)])); self._write(slots, payloads)"
+            "    sealed = [self.envelope.wrap(*pair)[0] for pair in zip(seals, payloads)]\n"
+            "        self.tier.commit(slots, [pack(seal, slot=slot, slab_id=identity)"
+            " for slot, seal in zip(slots, sealed)])\n"
+            "        sealed = self._write(slots, seals, payloads)\n"
         ),
         story="a header is written before the payload that it speaks for",
     ),
