@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import struct
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher as BlockCipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -66,7 +67,9 @@ class Cipher:
         return Encryption(key_id=key_id, salt=salt, nonce=nonce, tag=tag), sealed[:size]
 
     def decrypt(self, seal: Seal, stored: memoryview, into: memoryview) -> Reason | None:
-        """Fill `into`, of the length of `stored`; after a refusal it holds anything.
+        """Fill `into`, of the length of `stored`; after a refusal it holds anything. They may
+        be the same memory: the ciphertext is then copied aside, as OpenSSL's buffers must not
+        overlap.
 
         The tag lies in the header, not behind the ciphertext, so this takes the cipher's
         incremental form: AESGCM.decrypt_into would need them joined, a copy of the block.
@@ -77,6 +80,8 @@ class Cipher:
         block_key = self._block_key(found.key_id, found.salt)
         if block_key is None:
             return Reason.LOCKED
+        if np.may_share_memory(stored, into):
+            stored = memoryview(bytes(stored))
         decryptor = BlockCipher(AES(block_key), GCM(found.nonce, found.tag)).decryptor()
         decryptor.authenticate_additional_data(bound(seal, found.key_id))
         body = max(len(stored) - _SLACK_BYTES, 0)

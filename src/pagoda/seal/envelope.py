@@ -37,7 +37,7 @@ class Envelope:
         Raises SettingsError for an unknown codec or a package that is not installed."""
         chosen = codec_named(codec, setting=f"{setting}.codec")
         if keyring is None:
-            return cls(chosen)
+            return PLAIN if chosen is RAW else cls(chosen)
         try:
             from pagoda.seal.cipher import Cipher  # noqa: PLC0415 - its package is optional
         except ModuleNotFoundError:
@@ -84,9 +84,10 @@ class Envelope:
     def unwrap(self, seal: Seal, stored: memoryview, into: memoryview) -> Reason | None:
         """Verify `stored` and fill `into` with the payload; a reason when it is not the block.
 
-        After a reason `into` holds anything, and the caller zeroes it. A verbatim block may
-        be read straight into `into`, which is then given as `stored` as well. A wrong
-        `seal.raw_bytes` is refused, not trusted: `into` decides how much is written.
+        After a reason `into` holds anything, and the caller zeroes it. A block that is stored
+        in its own size may be read straight into `into`, which is then given as `stored` as
+        well. A wrong `seal.raw_bytes` is refused, not trusted: `into` decides how much is
+        written.
         """
         if len(stored) < seal.stored_bytes:
             return Reason.TRUNCATED

@@ -66,11 +66,6 @@ class Seal:
     codec: int = CODEC_RAW
     encryption: Encryption | None = None
 
-    @property
-    def verbatim(self) -> bool:
-        """The stored bytes are the block's own, and can be read straight to where it belongs."""
-        return self.codec == CODEC_RAW
-
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
@@ -141,8 +136,8 @@ def _flaw(fields: tuple[Any, ...], *, encrypted: bool) -> str | None:
     if flags != 0 or encrypted != bool(codec & ENCRYPTED):
         return "reserved"
     raw_bytes, stored_bytes = fields[11:13]
-    verbatim = codec & ~ENCRYPTED == CODEC_RAW  # and a codec that shrinks nothing is not used
-    fits = stored_bytes == raw_bytes if verbatim else stored_bytes < raw_bytes
+    unshrunk = codec & ~ENCRYPTED == CODEC_RAW  # and a codec that shrinks nothing is not used
+    fits = stored_bytes == raw_bytes if unshrunk else stored_bytes < raw_bytes
     return None if fits else "sizes"
 
 

@@ -58,23 +58,42 @@ def test_the_codec_id_says_what_was_done() -> None:
     assert codecs == {"plain": [0, 0], "lossless": [1, 0], "encrypted": [2, 2], "both": [3, 2]}
 
 
+def test_raw_without_keys_is_plain() -> None:
+    """One object, which callers may know by identity."""
+    assert Envelope.of("raw", None, setting="drive") is PLAIN
+
+
 def test_plain_copies_nothing() -> None:
     """Wrapping hands the payload itself on; a block read into its place is only verified."""
     payload = memoryview(bytearray(kv_like(4096)))
     seal, stored = PLAIN.wrap(seal_for(payload), payload)
     assert stored is payload
     assert seal == seal_for(payload, payload_digest=digest(payload))
-    assert seal.verbatim
     assert PLAIN.unwrap(seal, payload.toreadonly(), memoryview(bytearray(4096))) is None
     in_place = payload.toreadonly()  # a write to it would raise
     assert PLAIN.unwrap(seal, in_place, in_place) is None
 
 
-@pytest.mark.parametrize("name", ["lossless", "encrypted", "both"])
-def test_only_raw_blocks_are_verbatim(name: str) -> None:
-    """Anything else must not be read straight to where the block belongs."""
+@pytest.mark.parametrize("size", [1, 14, 15, 16, 4096, 100_001])
+def test_an_encrypted_block_is_decrypted_in_place(size: int) -> None:
+    """Read straight to where it belongs, through the same view or another one."""
+    payload = kv_like(size)
+    seal, stored = ENVELOPES["encrypted"].wrap(seal_for(payload), payload)
+    for through in (slice(None), slice(0, size)):
+        place = memoryview(bytearray(stored))
+        read = place if through == slice(None) else place[through]
+        assert ENVELOPES["encrypted"].unwrap(seal, read, place) is None
+        assert place == payload
+
+
+@pytest.mark.parametrize("name", ["plain", "encrypted"])
+def test_views_that_overlap_are_told_apart(name: str) -> None:
+    """Bytes that were read one place beside where they belong."""
     payload = kv_like(4096)
-    assert not ENVELOPES[name].wrap(seal_for(payload), payload)[0].verbatim
+    seal, stored = ENVELOPES[name].wrap(seal_for(payload), payload)
+    memory = memoryview(bytearray(bytes(stored) + b"\0"))
+    assert ENVELOPES[name].unwrap(seal, memory[:-1], memory[1:]) is None
+    assert memory[1:] == payload
 
 
 @given(envelopes, st.integers(1, 5000), st.data())
