@@ -16,6 +16,7 @@ from pagoda.engine.device import DeviceBlocks
 from pagoda.engine.scheduler import Limits, Scheduler
 from pagoda.engine.sequence import Sequence
 from pagoda.machine.buffers import aligned_buffer
+from pagoda.tiers.remote.port import SharedTier
 
 BLOCK_TOKENS = 16
 BLOCK_BYTES = 4096
@@ -82,8 +83,9 @@ class EngineHarness:
         lower: int = 64,
         limits: Limits | None = None,
         seed: int = 0,
+        shared: SharedTier | None = None,
     ) -> None:
-        self.io = Harness(upper=upper, lower=lower, seed=seed)
+        self.io = Harness(upper=upper, lower=lower, seed=seed, shared=shared)
         self.runner = PretendRunner(blocks)
         self.events: list[Event] = []
         self.device = DeviceBlocks(blocks, view=self.runner.view, policy="lru")

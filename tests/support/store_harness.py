@@ -12,12 +12,16 @@ from pagoda.core.outcome import Outcome
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.store.executor import Runtime
 from pagoda.store.restore import Restore
-from pagoda.store.store import Store, StoreConfig
+from pagoda.store.shared import SharedConfig
+from pagoda.store.store import SharedParts, Store, StoreConfig
 from pagoda.store.writer import Block
 from pagoda.testing.clock import FakeClock
 from pagoda.testing.executor import SteppedExecutor
 from pagoda.testing.faults import FaultyTier
 from pagoda.tiers.host import HostTier
+from pagoda.tiers.remote.breaker import GuardedShared
+from pagoda.tiers.remote.port import SharedTier
+from pagoda.tiers.remote.sealed import SealedShared
 from pagoda.tiers.sealed import SealedTier
 
 SIZE = 4096
@@ -36,9 +40,18 @@ class Harness:
     """Upper and lower tier, a clock, an executor, and every event that was told."""
 
     def __init__(
-        self, *, upper: int = 16, lower: int = 32, seed: int = 0, queue_bytes: int = 1 << 30
+        self,
+        *,
+        upper: int = 16,
+        lower: int = 32,
+        seed: int = 0,
+        queue_bytes: int = 1 << 30,
+        shared: SharedTier | None = None,
+        clock: FakeClock | None = None,
     ) -> None:
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
+        self.rng = random.Random(seed)
+        self.shared = shared
         self.executor = SteppedExecutor(random.Random(seed))
         self.events: list[Event] = []
         self.upper = FaultyTier(Named("upper", upper))
@@ -70,7 +83,12 @@ class Harness:
 
     def care(self) -> dict[str, object]:
         """What else the store is given of its media."""
-        return {}
+        if self.shared is None:
+            return {}
+        guard = GuardedShared(self.shared, clock=self.clock, rng=self.rng)
+        config = SharedConfig(block_bytes=SIZE, run_bytes=8 * SIZE)
+        parts = SharedParts(sealed=SealedShared(guard), guard=guard, config=config)
+        return {"shared": parts}
 
     def save(self, keys: Sequence[Key]) -> None:
         """Queue a chain's blocks, each with the bytes that its key should have."""

@@ -136,7 +136,7 @@ def _require_known(name: str, origin: Origin) -> None:
     siblings = [key.name for key in all_keys() if key.section == section]
     near_siblings = difflib.get_close_matches(name, siblings, n=1)
     namesakes = [key.name for key in all_keys() if key.field == field]
-    raise _unknown(name, near_siblings or namesakes or keys_by_name(), origin, what="setting")
+    raise _unknown(name, namesakes or near_siblings or keys_by_name(), origin, what="setting")
 
 
 def _unknown(name: str, known: Iterable[str], origin: Origin, *, what: str) -> SettingsError:

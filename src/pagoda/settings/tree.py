@@ -154,6 +154,14 @@ class Drive(Section):
     total_writes: Size = Field(
         default=0, description="Bytes that may be written to each drive in all; 0: no limit."
     )
+    key_file: str = Field(
+        default="",
+        description="Keys that blocks are encrypted with, one id:key a line, the current one "
+        "first; empty: who can read the slab can read the prompts in it.",
+    )
+    codec: Literal["raw", "lossless"] = Field(
+        default="raw", description="How blocks are stored: as they are, or compressed."
+    )
     direct: Switch = Field(
         default="auto", description="O_DIRECT; on: refuse to start without it; off: buffered."
     )

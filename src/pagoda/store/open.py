@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pagoda.core.errors import CapacityError
+from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.store.drives import ONE_WRITE_A_DAY, EndurancePlan, open_pool
 from pagoda.store.executor import Runtime
-from pagoda.store.store import Store, StoreConfig
+from pagoda.store.store import SharedParts, Store, StoreConfig
 from pagoda.tiers.drive import DriveConfig
 from pagoda.tiers.host import HostTier
 from pagoda.tiers.sealed import SealedTier
@@ -15,14 +16,16 @@ from pagoda.tiers.sealed import SealedTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlan:
-    """Which tiers to open, for blocks of `block_bytes`. `host_bytes` 0 and no `drives` leave a
-    tier out."""
+    """Which tiers to open, for blocks of `block_bytes`. `host_bytes` 0, no `drives` and no
+    `shared` leave a tier out; `envelope` is how blocks lie on drives."""
 
     block_bytes: int
     host_bytes: int
     drives: tuple[DriveConfig, ...]
     config: StoreConfig
     endurance: EndurancePlan = ONE_WRITE_A_DAY
+    envelope: Envelope = PLAIN
+    shared: SharedParts | None = None
 
 
 def open_store(plan: StorePlan, runtime: Runtime) -> Store:
@@ -30,9 +33,15 @@ def open_store(plan: StorePlan, runtime: Runtime) -> Store:
     hosts = [_open_host(plan)] if plan.host_bytes else []
     pool = open_pool(plan.drives, endurance=plan.endurance, runtime=runtime)
     try:
-        ranks = [[SealedTier(tier) for tier in tiers] for tiers in (hosts, pool.tiers) if tiers]
+        memory = [SealedTier(tier) for tier in hosts]
+        drives = [SealedTier(tier, plan.envelope) for tier in pool.tiers]
         store = Store(
-            ranks, runtime=runtime, config=plan.config, wears=pool.wears, cares=pool.cares
+            [rank for rank in (memory, drives) if rank],
+            runtime=runtime,
+            config=plan.config,
+            wears=pool.wears,
+            cares=pool.cares,
+            shared=plan.shared,
         )
         store.rebuild()
     except BaseException:

@@ -26,12 +26,12 @@ class Rank:
         self._last = -1  # position of the member that took the last run
 
     def use(self, key: Key, now_s: float) -> bool:
-        """Whether a member that can be read holds a block. It then counts as used: making room
-        for the rest of its chain must not drop it. A member that cannot be read is no reason
-        not to store the block again on another."""
+        """Whether a member holds a block. It then counts as used: making room for the rest of
+        its chain must not drop it. A member that cannot be read now is no reason not to store
+        the block again, if another one can take it."""
         for level in self.levels:
             slot = level.state.slot_of(key)
-            if slot is not None and level.readable(now_s):
+            if slot is not None and (level.readable(now_s) or not self._sound(now_s)):
                 level.residency.touch([slot])
                 return True
         return False
@@ -41,9 +41,8 @@ class Rank:
         no slot to give, and one that can be read as well, if there is any."""
         block_bytes = max(level.sealed.geometry.slot_bytes for level in self.levels)
         out = set(barred)
-        unreadable = {level for level in self.levels if not level.readable(now_s)}
-        if any(level.writable(now_s) for level in self.levels if level not in unreadable):
-            out |= unreadable
+        if sound := self._sound(now_s):
+            out |= set(self.levels) - sound
         candidates = [
             Candidate(
                 ready=level not in out and level.writable(now_s),
@@ -58,6 +57,10 @@ class Rank:
             return None
         self._last = chosen
         return self.levels[chosen]
+
+    def _sound(self, now_s: float) -> set[Level]:
+        """Members that can be read and written."""
+        return {level for level in self.levels if level.readable(now_s) and level.writable(now_s)}
 
     def others(self, level: Level) -> Iterable[Level]:
         """All members but one."""

@@ -196,24 +196,10 @@ class Metrics:
                 self._add("pagoda_blocks_skipped_total", blocks, tier, reason)
             case Evicted(tier=tier, blocks=blocks):
                 self._add("pagoda_blocks_evicted_total", blocks, tier)
-            case Quarantined(tier=tier, slots=slots, reason=reason):
-                self._add("pagoda_slots_quarantined_total", slots, tier, reason)
-            case Degraded(tier=tier, reason=reason):
-                self._add("pagoda_tier_degradations_total", 1, tier, reason)
-            case Fenced(tier=tier, reason=reason):
-                self._gauge("pagoda_tier_fenced", tier).set(1)
-                self._add("pagoda_tier_fences_total", 1, tier, reason)
-            case Unfenced(tier=tier):
-                self._gauge("pagoda_tier_fenced", tier).set(0)
-            case Examined():
-                self._examined(event)
-            case Rebuilt():
-                self._rebuilt(event)
-            case Scrubbed():
-                self._scrubbed(event)
-            case ScrubPassed(tier=tier, seconds=seconds):
-                self._add("pagoda_scrub_passes_total", 1, tier)
-                self._gauge("pagoda_scrub_pass_seconds", tier).set(seconds)
+            case Quarantined() | Degraded() | Fenced() | Unfenced():
+                self._standing(event)
+            case Examined() | Rebuilt() | Scrubbed() | ScrubPassed():
+                self._upkeep(event)
             case Looked():
                 self._looked(event)
             case Stepped():
@@ -235,6 +221,30 @@ class Metrics:
         self._add(f"pagoda_blocks_{verb}_total", event.blocks, event.tier)
         self._add(f"pagoda_{verb}_bytes_total", event.size_bytes, event.tier)
         self._observe(f"pagoda_{noun}_seconds", event.seconds, event.tier)
+
+    def _standing(self, event: Quarantined | Degraded | Fenced | Unfenced) -> None:
+        match event:
+            case Quarantined(tier=tier, slots=slots, reason=reason):
+                self._add("pagoda_slots_quarantined_total", slots, tier, reason)
+            case Degraded(tier=tier, reason=reason):
+                self._add("pagoda_tier_degradations_total", 1, tier, reason)
+            case Fenced(tier=tier, reason=reason):
+                self._gauge("pagoda_tier_fenced", tier).set(1)
+                self._add("pagoda_tier_fences_total", 1, tier, reason)
+            case Unfenced(tier=tier):
+                self._gauge("pagoda_tier_fenced", tier).set(0)
+
+    def _upkeep(self, event: Examined | Rebuilt | Scrubbed | ScrubPassed) -> None:
+        match event:
+            case Examined():
+                self._examined(event)
+            case Rebuilt():
+                self._rebuilt(event)
+            case Scrubbed():
+                self._scrubbed(event)
+            case ScrubPassed(tier=tier, seconds=seconds):
+                self._add("pagoda_scrub_passes_total", 1, tier)
+                self._gauge("pagoda_scrub_pass_seconds", tier).set(seconds)
 
     def _examined(self, event: Examined) -> None:
         known = {

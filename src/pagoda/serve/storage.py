@@ -1,0 +1,110 @@
+"""From settings to the plan of a store: its tiers, how they are protected, and their bounds."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from pagoda.seal.envelope import Envelope
+from pagoda.seal.keyring import Keyring, read_keyring
+from pagoda.seal.mac import Signer
+from pagoda.settings.tree import Remote, Settings
+from pagoda.store.drives import EndurancePlan
+from pagoda.store.open import StorePlan
+from pagoda.store.scrub import ScrubPlan
+from pagoda.store.shared import SharedConfig
+from pagoda.store.store import SharedParts, StoreConfig
+from pagoda.tiers.drive import DriveConfig
+from pagoda.tiers.remote.breaker import GuardedShared, Tolerance
+from pagoda.tiers.remote.open import RemoteConfig, open_shared
+from pagoda.tiers.remote.sealed import SealedShared
+
+_QUEUE_BYTES = 256 << 20
+
+
+def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> StorePlan:
+    """Which tiers to open for blocks of `block_bytes` that come from a pool of `device_blocks`.
+    Raises SettingsError for keys that cannot be read, TierError for an address that is none."""
+    # What waits for the first tier holds device blocks. Memory takes them at once; a drive or a
+    # shared store may be stuck, and must leave the engine half of its pool.
+    half_bytes = device_blocks * block_bytes // 2
+    queue_bytes = _QUEUE_BYTES if settings.host.capacity else min(_QUEUE_BYTES, half_bytes)
+    drive = settings.drive
+    return StorePlan(
+        block_bytes=block_bytes,
+        host_bytes=settings.host.capacity,
+        drives=_drives(settings, block_bytes),
+        endurance=EndurancePlan(
+            writes_per_day=drive.writes_per_day, total_bytes=drive.total_writes
+        ),
+        envelope=Envelope.of(drive.codec, _keys(drive.key_file, "drive.key_file"), setting="drive"),
+        shared=_shared(settings.remote, block_bytes, queue_bytes),
+        config=StoreConfig(
+            restore_deadline_s=settings.store.restore_deadline,
+            write_deadline_s=settings.store.write_deadline,
+            queue_bytes=queue_bytes,
+            scrub=ScrubPlan(
+                rate_bytes_s=settings.store.scrub_rate, every_s=settings.store.scrub_interval
+            ),
+        ),
+    )
+
+
+def _drives(settings: Settings, block_bytes: int) -> tuple[DriveConfig, ...]:
+    directories = settings.drive.directories()
+    if not settings.drive.path:  # one slab, one size of slot
+        directories = tuple(path / f"blocks-of-{block_bytes}" for path in directories)
+    return tuple(
+        DriveConfig(
+            directory=directory,
+            capacity_bytes=settings.drive.capacity,
+            slot_bytes=block_bytes,
+            free_floor_bytes=settings.drive.free_floor,
+            direct=settings.drive.direct,
+        )
+        for directory in directories
+    )
+
+
+def _shared(remote: Remote, block_bytes: int, queue_bytes: int) -> SharedParts | None:
+    if not remote.url:
+        return None
+    tier = open_shared(
+        RemoteConfig(
+            url=remote.url,
+            user=remote.user,
+            password=remote.password.get_secret_value(),
+            ca_file=remote.ca_file,
+            endpoint=remote.endpoint,
+            region=remote.region,
+            ttl_s=remote.ttl,
+            timeout_s=remote.deadline,
+            concurrency=remote.connections,
+        )
+    )
+    guard = GuardedShared(
+        tier,
+        clock=time.monotonic,
+        rng=random.Random(),  # noqa: S311 - jitter, no secret
+        tolerance=Tolerance(deadline_s=remote.deadline),
+    )
+    keyring = _keys(remote.key_file, "remote.key_file")
+    encrypts = remote.protection == "encrypt"
+    return SharedParts(
+        sealed=SealedShared(
+            guard,
+            envelope=Envelope.of(remote.codec, keyring if encrypts else None, setting="remote"),
+            signer=Signer(keyring, setting="remote.key_file") if keyring and not encrypts else None,
+        ),
+        guard=guard,
+        config=SharedConfig(
+            block_bytes=block_bytes,
+            probe_deadline_s=remote.probe_deadline,
+            queue_bytes=min(remote.queue, queue_bytes),
+        ),
+    )
+
+
+def _keys(file: str, setting: str) -> Keyring | None:
+    return read_keyring(Path(file).expanduser(), setting=setting) if file else None
