@@ -35,7 +35,8 @@ def test_every_setting_has_its_flag(pagoda: Any, key: Any, tmp_path: Path) -> No
     (tmp_path / "file").write_text("hush")
     samples = {"size": "3MiB", "duration": "7s", "integer": "128", "number": "1.5", "text": "::1"}
     value = key.choices[-1] if key.choices else samples[key.kind]
-    value = str(tmp_path / "file") if key.name == "server.api_key_file" else value
+    value = str(tmp_path / "file") if key.name.endswith("_file") else value
+    value = "redis://127.0.0.1" if key.name == "remote.url" else value
     rows = json.loads(pagoda("config", "--json", key.flag, value).out)
     (row,) = (row for row in rows if row["key"] == key.name)
     assert (row["text"], row["source"]) == (value, key.flag)
