@@ -17,18 +17,19 @@ from rich.status import Status
 from pagoda.cli import bench_tables
 from pagoda.cli.bench_index import index
 from pagoda.cli.bench_output import Json, OptionalJson, show
+from pagoda.cli.bench_tiers import tiers
 from pagoda.cli.main import INTERRUPTED
 from pagoda.core.errors import SettingsError
 from pagoda.lab.bench.engine.setup import Setup
 from pagoda.lab.bench.host import usable_cpus
 from pagoda.lab.bench.load import LoadSettings, Profile
 from pagoda.lab.bench.serve import Target, measure_server
-from pagoda.lab.bench.tiers import MIB, TierSettings, measure_tiers
 from pagoda.lab.model import demo_model
 from pagoda.lab.progress import terminal
 
 app = typer.Typer(name="bench", no_args_is_help=True)
 app.command(cls=OptionalJson)(index)
+app.command(cls=OptionalJson)(tiers)
 
 
 @app.callback()
@@ -112,28 +113,6 @@ def serve(  # noqa: PLR0913  (a command's parameters are its flags)
         raise typer.Exit(INTERRUPTED)
     if not found["requests"]["served"]:
         raise typer.Exit(1)
-
-
-@app.command(cls=OptionalJson)
-def tiers(
-    *,
-    directory: Annotated[
-        Path | None, typer.Option(help="Where to write. [default: the temporary directory]")
-    ] = None,
-    size: Annotated[int, typer.Option(min=8, help="MiB moved in each pass.")] = 256,
-    runs: Annotated[int, typer.Option(min=1, help="Passes that are counted.")] = 5,
-    quick: Annotated[bool, typer.Option(help="One pass of 64 MiB, to see that it works.")] = False,
-    json_to: Json = None,
-) -> None:
-    """Sealed writes and verified reads against plain I/O on the same drive, in one run."""
-    settings = TierSettings(
-        directory=directory,
-        size_bytes=(64 if quick else size) * MIB,
-        runs=1 if quick else runs,
-    )
-    with _status() as status:
-        found = measure_tiers(settings, status.update)
-    show(found, json_to, bench_tables.tier_tables)
 
 
 @app.command(cls=OptionalJson)

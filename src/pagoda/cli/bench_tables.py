@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 
@@ -105,32 +104,6 @@ def _spread(spread: dict[str, float], form: str = ".2f") -> str:
     return f"{spread['median']:{form}} [dim]{low}–{high}[/]"
 
 
-def tier_tables(report: dict[str, Any]) -> Group:
-    """Rates of sealed and plain I/O at each depth; ranges of all of it are in the JSON."""
-    title = f"tiers, {report['size_bytes'] / 2**20:.0f} MiB a pass; GB/s, medians"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for name in ("place", "what"):
-        table.add_column(name, no_wrap=True)
-    for name in ("sealed", "plain", "sealed : plain", "CPU s/GB"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in report["rows"]:
-        sealed_cpu, plain_cpu = row["sealed_cpu_s_per_gb"], row["plain_cpu_s_per_gb"]
-        table.add_row(
-            _place(row),
-            f"{row['what']} {row['block_bytes'] // 1024} KiB × {row['depth']}",
-            f"{row['sealed_gb_per_s']['median']:.2f}",
-            f"{row['plain_gb_per_s']['median']:.2f}",
-            _spread(row["sealed_to_plain"]),
-            f"{sealed_cpu['median']:.2f} : {plain_cpu['median']:.2f}",
-        )
-    return Group(table, host_line(report))
-
-
-def _place(row: dict[str, Any]) -> str:
-    place: str = row["place"].removeprefix("drive on ")
-    return place if row["direct"] or place != "drive" else "drive, cached"
-
-
 def host_line(report: dict[str, Any]) -> str:
     facts = report["host"]
     return (
@@ -161,7 +134,7 @@ def figure_table(title: str, figures: Sequence[dict[str, Any]]) -> Table:
     for figure in figures:
         table.add_row(
             figure["name"],
-            f"{_value(figure['value'])} {figure['unit']}",
+            f"{_value(figure['value'])} {figure['unit']}{_range(figure.get('detail', {}))}",
             figure["goal"],
             _VERDICTS[figure["met"]],
         )
@@ -169,6 +142,13 @@ def figure_table(title: str, figures: Sequence[dict[str, Any]]) -> Table:
 
 
 _VERDICTS = {True: "[green]met[/]", False: "[red]NOT MET[/]", None: "[dim]not judged[/]"}
+
+
+def _range(detail: dict[str, Any]) -> str:
+    """The lowest and highest value of a figure that has them, or why it was not measured."""
+    if "low" in detail and "high" in detail:
+        return f" [dim]{_value(detail['low'])}–{_value(detail['high'])}[/]"
+    return f": {detail['why']}" if "why" in detail else ""
 
 
 def _value(value: float | str | None) -> str:

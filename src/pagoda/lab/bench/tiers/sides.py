@@ -1,14 +1,16 @@
-"""The two sides of `pagoda bench tiers`: a sealed tier, and the plain I/O that it is made of.
+"""The sides of `pagoda bench tiers`: a sealed tier, and the plain I/O that it is made of.
 
-Both move the same runs of the same buffers; a run is what the store orders at once, about
-4 MiB of neighbouring blocks.
+All move the same blocks between the same buffers, one block a call; how many calls run at a
+time is the depth.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +20,6 @@ import numpy as np
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.outcome import Hit
 from pagoda.machine.buffers import aligned_buffer
-from pagoda.seal.digest import digest
 from pagoda.seal.header import Seal
 from pagoda.tiers.drive.oserrors import typed_errors
 from pagoda.tiers.sealed import Order, SealedTier
@@ -53,12 +54,6 @@ class Blocks:
     def size_bytes(self) -> int:
         return self.block_bytes * len(self.payloads)
 
-    def runs(self, run_bytes: int) -> list[range]:
-        """All blocks, in runs of at most `run_bytes` (at least a block)."""
-        step = max(1, run_bytes // self.block_bytes)
-        count = len(self.payloads)
-        return [range(first, min(first + step, count)) for first in range(0, count, step)]
-
     def zero_targets(self) -> None:
         """Forget what was read, so that a read that does nothing is noticed."""
         for view in self.into:
@@ -71,11 +66,11 @@ class Blocks:
 
 
 class Side(Protocol):
-    """Something that writes and reads runs of blocks."""
+    """Something that writes and reads blocks by number."""
 
-    def write(self, run: range) -> None: ...
+    def write(self, block: int) -> None: ...
 
-    def read(self, run: range) -> None: ...
+    def read(self, block: int) -> None: ...
 
 
 class SealedSide:
@@ -88,20 +83,18 @@ class SealedSide:
         self._orders = [Order(slot, GENERATION, key) for slot, key in enumerate(keys)]
         self._seals = [_seal(slot, key, blocks.block_bytes) for slot, key in enumerate(keys)]
 
-    def write(self, run: range) -> None:
-        cut = slice(run.start, run.stop)
-        self._tier.store(list(run), self._seals[cut], self._blocks.payloads[cut])
+    def write(self, block: int) -> None:
+        self._tier.store([block], [self._seals[block]], [self._blocks.payloads[block]])
 
-    def read(self, run: range) -> None:
-        cut = slice(run.start, run.stop)
-        outcomes = self._tier.load(self._orders[cut], self._blocks.into[cut])
-        assert all(isinstance(outcome, Hit) for outcome in outcomes), "a sealed block was lost"
+    def read(self, block: int) -> None:
+        (outcome,) = self._tier.load([self._orders[block]], [self._blocks.into[block]])
+        assert isinstance(outcome, Hit), "a sealed block was lost"
 
 
 class PlainFile:
-    """pwritev and preadv on a preallocated file, past the page cache where possible.
+    """pwrite and pread on a preallocated file, past the page cache where possible.
 
-    It keeps the tier's promise on writes, and no more: each run is made durable.
+    It keeps the tier's promise on writes, and no more: each is made durable.
     """
 
     def __init__(self, path: Path, blocks: Blocks) -> None:
@@ -121,45 +114,59 @@ class PlainFile:
         self.fd = fd
         return bool(_O_DIRECT)
 
-    def write(self, run: range) -> None:
-        payloads = self._blocks.payloads[run.start : run.stop]
-        written = os.pwritev(self.fd, payloads, run.start * self._blocks.block_bytes)
-        assert written == len(run) * self._blocks.block_bytes, "a short write"
+    def write(self, block: int) -> None:
+        size = self._blocks.block_bytes
+        assert os.pwrite(self.fd, self._blocks.payloads[block], block * size) == size
         getattr(os, "fdatasync", os.fsync)(self.fd)
 
-    def read(self, run: range) -> None:
-        into = self._blocks.into[run.start : run.stop]
-        count = os.preadv(self.fd, into, run.start * self._blocks.block_bytes)
-        assert count == len(run) * self._blocks.block_bytes, "a short read"
+    def read(self, block: int) -> None:
+        size = self._blocks.block_bytes
+        assert os.preadv(self.fd, [self._blocks.into[block]], block * size) == size
 
     def close(self) -> None:
         os.close(self.fd)
 
 
 class PlainMemory:
-    """Copies to and from one region of memory."""
+    """numpy copies to and from one region of memory."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._region = memoryview(aligned_buffer(blocks.size_bytes))
 
-    def write(self, run: range) -> None:
-        for block in run:
-            _copy(self._place(block), self._blocks.payloads[block])
+    def write(self, block: int) -> None:
+        _copy(self._place(block), self._blocks.payloads[block])
 
-    def read(self, run: range) -> None:
-        for block in run:
-            _copy(self._blocks.into[block], self._place(block))
+    def read(self, block: int) -> None:
+        _copy(self._blocks.into[block], self._place(block))
 
     def _place(self, block: int) -> memoryview:
         size = self._blocks.block_bytes
         return self._region[block * size : (block + 1) * size]
 
 
-def digest_all(payloads: Sequence[memoryview]) -> None:
-    """What sealing or verifying costs by itself, in one thread."""
-    for payload in payloads:
-        digest(payload)
+@contextmanager
+def mover(depth: int, blocks: Blocks) -> Iterator[Callable[[Callable[[int], None]], None]]:
+    """A function that calls its argument with every block, `depth` calls at a time.
+
+    At depth 1 there is no other thread.
+    """
+    every = range(len(blocks.payloads))
+
+    def alone(move: Callable[[int], None]) -> None:
+        for block in every:
+            move(block)
+
+    if depth == 1:
+        yield alone
+        return
+    with ThreadPoolExecutor(depth) as threads:
+
+        def each(move: Callable[[int], None]) -> None:
+            for _ in threads.map(move, every):
+                pass
+
+        yield each
 
 
 def _copy(target: memoryview, source: memoryview) -> None:
