@@ -34,6 +34,7 @@ def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> S
     return StorePlan(
         block_bytes=block_bytes,
         host_bytes=settings.host.capacity,
+        host_pinned=settings.host.pinned,
         drives=_drives(settings, block_bytes),
         endurance=EndurancePlan(
             writes_per_day=drive.writes_per_day, total_bytes=drive.total_writes

@@ -124,8 +124,16 @@ class Engine(Section):
 class Host(Section):
     """The tier in main memory."""
 
+    # Twice the KV of the longest conversation of a small model: one spill on its way down while
+    # the next one fills.
     capacity: Size = Field(
-        default=512 * MIB, description="Main memory for KV blocks; 0: no such tier."
+        default=512 * MIB,
+        description="Main memory for KV blocks, best twice the KV of the longest context; 0: no "
+        "such tier.",
+    )
+    pinned: Switch = Field(
+        default="auto",
+        description="Pin that memory for GPUs; auto: where CUDA is; on: refuse to start without.",
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagoda.core.errors import CapacityError
+from pagoda.core.errors import CapacityError, TierFault
+from pagoda.machine.cuda import find_cuda
 from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.store.drives import ONE_WRITE_A_DAY, EndurancePlan, open_pool
 from pagoda.store.executor import Runtime
@@ -17,12 +18,14 @@ from pagoda.tiers.sealed import SealedTier
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePlan:
     """Which tiers to open, for blocks of `block_bytes`. `host_bytes` 0, no `drives` and no
-    `shared` leave a tier out; `envelope` is how blocks lie on drives."""
+    `shared` leave a tier out; `envelope` is how blocks lie on drives, `host_pinned` ("auto", "on"
+    or "off") whether memory is pinned for GPUs."""
 
     block_bytes: int
     host_bytes: int
     drives: tuple[DriveConfig, ...]
     config: StoreConfig
+    host_pinned: str = "off"
     endurance: EndurancePlan = ONE_WRITE_A_DAY
     envelope: Envelope = PLAIN
     shared: SharedParts | None = None
@@ -46,6 +49,8 @@ def open_store(plan: StorePlan, runtime: Runtime) -> Store:
         store.rebuild()
     except BaseException:
         pool.close()  # a failed start leaves no directory locked
+        for host in hosts:
+            host.close()
         raise
     return store
 
@@ -60,4 +65,11 @@ def _open_host(plan: StorePlan) -> HostTier:
             limit_bytes=plan.host_bytes,
             remedy="raise host.capacity, or set it to 0 to leave the tier out",
         )
-    return HostTier(slots=slots, slot_bytes=plan.block_bytes)
+    cuda = None if plan.host_pinned == "off" else find_cuda()
+    if cuda is None and plan.host_pinned == "on":
+        raise TierFault(
+            "host.pinned is on, and no CUDA device can be used here",
+            tier=HostTier.name,
+            remedy="set host.pinned to auto or off, or look into the driver (pagoda preflight)",
+        )
+    return HostTier(slots=slots, slot_bytes=plan.block_bytes, cuda=cuda)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.cuda import FakeDriver
 
 from pagoda.core.errors import CapacityError, TierFault
+from pagoda.machine.cuda import Cuda
 from pagoda.store.executor import Runtime
 from pagoda.store.open import StorePlan, open_store
 from pagoda.store.store import StoreConfig
@@ -51,3 +54,31 @@ def test_a_failed_rebuild_gives_the_directory_back(
         with pytest.raises(TierFault):
             open_store(plan(tmp_path), Runtime(executor=SteppedExecutor()))
     open_store(plan(tmp_path), Runtime(executor=SteppedExecutor())).close(flush_s=1)
+
+
+def pinned(directory: Path, how: str) -> StorePlan:
+    """Memory above a drive, to be pinned or not."""
+    return replace(plan(directory, host_bytes=16_384), host_pinned=how)
+
+
+def test_memory_is_pinned_where_cuda_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once at the start, and until the store is closed; not at all when it is off."""
+    driver = FakeDriver()
+    monkeypatch.setattr("pagoda.store.open.find_cuda", lambda: Cuda(driver))
+    store = open_store(pinned(tmp_path, "auto"), Runtime(executor=SteppedExecutor()))
+    assert sum(driver.pinned.values()) == 16_384
+    store.close(flush_s=1)
+    assert driver.pinned == {}
+    open_store(pinned(tmp_path, "off"), Runtime(executor=SteppedExecutor())).close(flush_s=1)
+    assert driver.retained == 1
+
+
+def test_pinning_that_must_be_and_cannot_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a device: told when it is on, and done without when it is auto."""
+    monkeypatch.setattr("pagoda.store.open.find_cuda", lambda: None)
+    with pytest.raises(TierFault, match=r"host\.pinned is on") as caught:
+        open_store(pinned(tmp_path, "on"), Runtime(executor=SteppedExecutor()))
+    assert "auto" in caught.value.remedy
+    open_store(pinned(tmp_path, "auto"), Runtime(executor=SteppedExecutor())).close(flush_s=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,8 +211,14 @@ def test_what_fio_says_is_passed_on(tmp_path: Path) -> None:
         fio.run("read")
 
 
-def test_a_missing_lmcache_is_said_and_not_counted(tmp_path: Path) -> None:
-    """Its figures are there, not measured, with the reason and how to get it."""
+def test_a_missing_lmcache_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be imported, and how to get it."""
+    for name in ("LMCACHE_TRACK_USAGE", "LMCACHE_LOG_LEVEL"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "lmcache", None)
     blocks = Blocks.make(block_bytes=4 * KIB, count=1, seed=0)
     with pytest.raises(Missing, match="pip install --no-deps"):
         LMCachePeer(tmp_path / "x", blocks, direct=False, package=tmp_path)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pagoda.core.errors import TierFault
 from pagoda.lab.bench.tiers.file_peer import drop_from_page_cache
 from pagoda.lab.bench.tiers.sides import Blocks
 from pagoda.machine.buffers import aligned_buffer, populate
@@ -65,7 +66,7 @@ class LMCachePeer:
         )
         for _ in self._keys:
             if not done.acquire(timeout=_TIMEOUT_S):
-                raise Missing("its disk backend dropped a write without a word")
+                raise TierFault("LMCache dropped a write without a word", tier="LMCache")
 
     def read(self) -> None:
         self._got = self._backend.batched_get_blocking(self._keys)
