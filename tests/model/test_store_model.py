@@ -3,7 +3,13 @@
 Faults: flipped bits, short reads, lost and misdirected writes, errors of reading and
 writing, stuck I/O, restarts. Checked after every step: no hit with wrong bytes, no buffer
 left dirty, invariants of every level, each saved block's memory given back exactly once.
-Not covered: torn headers and power cuts (tests/crash).
+
+With a pool of drives, also: drives that are drained, lost, full, ill, over their budget, or
+cannot keep their account. Checked then: no drive is written beyond its budget, whatever is
+restarted when; a drained one gets no block; a restart finds every block that a sound drive
+held; no block lies on two drives.
+
+Not covered: torn headers and power cuts (tests/crash), jobs that interleave (the simulation).
 """
 
 from __future__ import annotations
@@ -11,11 +17,17 @@ from __future__ import annotations
 import random
 
 import pytest
+from pool_harness import GIB, Drive, Pool
 from store_harness import SIZE, Harness, keys_of, truth
 
+from pagoda.core.budget import DAY_S, Endurance
 from pagoda.core.errors import TierFault, TierFull, TierTimeout
 from pagoda.core.outcome import Hit, Miss
+from pagoda.machine.smart import DriveHealth
+from pagoda.store.health import Space
 from pagoda.store.restore import Restore
+from pagoda.store.trust import Fence
+from pagoda.testing.faults import FaultyTier
 
 CHAINS = [keys_of(6, salt=salt) for salt in range(5)]
 
@@ -23,17 +35,24 @@ CHAINS = [keys_of(6, salt=salt) for salt in range(5)]
 class Run:
     """One seeded life of a store."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, harness: Harness | None = None) -> None:
         self.rng = random.Random(seed)
-        self.harness = Harness(upper=7, lower=12, seed=seed)
+        self.harness = harness or Harness(upper=7, lower=12, seed=seed)
         self.saved = 0
         self.flying: list[tuple[Restore, list[bytes], list[memoryview]]] = []
         self.hits = 0
 
+    def actions(self) -> list:
+        """What may happen next, each equally likely."""
+        return [self.save, self.restore, self.io, self.io, self.io, self.time, self.fault]
+
+    def tiers(self) -> list[FaultyTier]:
+        """What can break."""
+        return [self.harness.upper, self.harness.lower]
+
     def step(self) -> None:
         """Do one random thing, then check."""
-        actions = [self.save, self.restore, self.io, self.io, self.io, self.time, self.fault]
-        self.rng.choice(actions)()
+        self.rng.choice(self.actions())()
         if self.rng.random() < 0.01:
             self.rng.choice([self.restart, self.clear])()
         self.harness.store.poll()
@@ -61,7 +80,7 @@ class Run:
             self.harness.executor.unhold()
 
     def fault(self) -> None:
-        tier = self.rng.choice([self.harness.upper, self.harness.lower])
+        tier = self.rng.choice(self.tiers())
         tier.faults.clear()
         slot, other = (self.rng.randrange(tier.geometry.slots) for _ in range(2))
         match self.rng.randrange(10):
@@ -113,8 +132,8 @@ class Run:
 
     def finish(self) -> None:
         """With faults gone and I/O done, nothing is left over."""
-        self.harness.upper.faults.clear()
-        self.harness.lower.faults.clear()
+        for tier in self.tiers():
+            tier.faults.clear()
         self.harness.executor.unhold()
         self.harness.settle()
         self.check()
@@ -131,3 +150,121 @@ def test_no_wrong_byte_is_ever_handed_over(seed: int) -> None:
         run.step()
     run.finish()
     assert run.hits > 30, "the run must exercise hits, or it proves nothing"
+
+
+class PoolRun(Run):
+    """One seeded life of a store over memory and three drives."""
+
+    DAY = Endurance(day_bytes=60 * SIZE)
+
+    def __init__(self, seed: int) -> None:
+        self.pool = Pool(
+            drives=3, slots=8, upper=7, endurance=self.DAY, looked_after=True, seed=seed
+        )
+        super().__init__(seed, self.pool)
+        self.began_s = self.pool.clock()
+        self.written = dict.fromkeys((drive.tier.name for drive in self.pool.drives), 0)
+        self.drained: set[str] = set()
+        self.fenced = 0
+        for drive in self.pool.drives:
+            self._spy_on(drive)
+
+    def actions(self) -> list:
+        return [*super().actions() * 5, self.day, self.spend, self.health, self.drain, self.lose]
+
+    def tiers(self) -> list[FaultyTier]:
+        return [self.pool.upper, *(drive.tier for drive in self.pool.drives)]
+
+    def day(self) -> None:
+        """Budgets fill; fences get their trials and looks."""
+        self.pool.clock.advance(self.rng.choice([61, 601, DAY_S / 4, DAY_S]))
+
+    def spend(self) -> None:
+        """The account cannot be kept for a while, or can again."""
+        drive = self.rng.choice(self.pool.drives)
+        broken = TierFault("cannot be kept", tier=drive.tier.name)
+        drive.ledger_error = None if drive.ledger_error else broken
+
+    def health(self) -> None:
+        drive = self.rng.choice(self.pool.drives)
+        ill = self.rng.random() < 0.2
+        drive.space = Space(free_bytes=0 if self.rng.random() < 0.2 else GIB, floor_bytes=1)
+        drive.health = DriveHealth(used_percent=101 if ill else 5)
+
+    def drain(self) -> None:
+        """Runs that are under way end first: they were given before."""
+        if self.drained or self.rng.random() < 0.9:
+            return
+        self.pool.executor.unhold()
+        self.pool.settle()
+        name = self.rng.choice(self.pool.drives).tier.name
+        self.pool.store.drain(name)
+        self.drained.add(name)
+
+    def lose(self) -> None:
+        """A restart without one of the drives, and another with it."""
+        if self.rng.random() < 0.9:
+            return
+        lost = self.rng.choice(self.pool.drives)
+        scan = lost.tier.scan
+        lost.tier.scan = self._dead
+        self.restart()
+        assert sum(level.trust.lost for level in self.pool.store.levels()) == 1
+        lost.tier.scan = scan
+
+    def restart(self) -> None:
+        """A sound drive's committed blocks are all found again, each once."""
+        held = {
+            key
+            for i, drive in enumerate(self.pool.drives)
+            if drive.tier.scan != self._dead and not self.pool.level(i).trust.lost
+            for key, _ in self.pool.level(i).state.published()
+        }
+        self.drained.clear()
+        self.pool.upper = FaultyTier(type(self.pool.upper.inner)("upper", 7))
+        super().restart()
+        found = [self.pool.where([key])[0] for key in held]
+        assert all(len(drives) == 1 for drives in found), "a block is gone, or there twice"
+
+    def check(self) -> None:
+        super().check()
+        days = (self.pool.clock() - self.began_s) / DAY_S
+        assert self.DAY.day_bytes is not None
+        for name, size_bytes in self.written.items():
+            assert size_bytes <= self.DAY.day_bytes * (1 + days) + 1, f"{name} is over its budget"
+        self.fenced += sum(
+            not level.writable(self.pool.clock()) for level in self.pool.store.levels()
+        )
+
+    def finish(self) -> None:
+        for drive in self.pool.drives:
+            drive.ledger_error = None
+        super().finish()
+
+    def _dead(self) -> None:
+        raise TierFault("no such device", tier="drive")
+
+    def _spy_on(self, drive: Drive) -> None:
+        """Count what arrives at the medium; a trial's block is one of the store's own."""
+        name, write = drive.tier.name, drive.tier.write
+
+        def spy(slots: list[int], payloads: list[memoryview]) -> None:
+            level = next(level for level in self.pool.store.levels() if level.name == name)
+            if not level.trust.fenced(Fence.FAULTS):
+                assert name not in self.drained, "a drained drive is written"
+                self.written[name] += len(slots) * SIZE
+            write(slots, payloads)
+
+        drive.tier.write = spy
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_drive_of_a_pool_costs_more_than_its_own_blocks(seed: int) -> None:
+    """A thousand random steps over three drives with troubles of their own."""
+    run = PoolRun(seed)
+    for _ in range(1000):
+        run.step()
+    run.finish()
+    assert run.hits > 30, "the run must exercise hits, or it proves nothing"
+    assert run.fenced > 30, "and drives that rest"
+    assert sum(map(bool, run.written.values())) > 1, "and several drives"
