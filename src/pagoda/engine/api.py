@@ -5,10 +5,13 @@ Free of torch, so that the HTTP server, the benches and their tests need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, Ttl
 
 
 class FinishReason(StrEnum):
@@ -128,6 +131,41 @@ class Codec(Protocol):
 Sink = Callable[[Update], None]
 
 
+class Cache(Protocol):
+    """Administration of an engine's caches. All methods may be called from any thread, and wait
+    for the engine's current step. They raise EngineClosed, and RequestError for what names
+    nothing. Salts and prompts are not kept."""
+
+    def holdings(self, scope: Scope) -> list[Holding]:
+        """What is cached, by tier and namespace, fastest tier first."""
+        ...
+
+    def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:
+        """How much of a prompt is resident, and where. No block counts as used by it."""
+        ...
+
+    def clear(self, scope: Scope) -> Future[Cleared]:
+        """Drop blocks of a scope from every tier; done once their headers were read back."""
+        ...
+
+    def ttls(self) -> list[Ttl]:
+        """Times to live that are set."""
+        ...
+
+    def set_ttl(self, seconds: float | None, *, tenant: str | None, salt: str | None) -> None:
+        """Set, or remove with None, the time to live of a tenant, by its id or its salt; with
+        neither, of every tenant that has none of its own."""
+        ...
+
+    def prefetch(self, prompt: Sequence[int], salt: str) -> Prefetched:
+        """Begin to bring a prompt's blocks into the fastest tier below the device."""
+        ...
+
+    def prefetches(self) -> list[Prefetched]:
+        """Those that run, and those that ended of late."""
+        ...
+
+
 class Engine(Protocol):
     """A running engine. All methods may be called from any thread and return at once."""
 
@@ -136,6 +174,9 @@ class Engine(Protocol):
 
     @property
     def codec(self) -> Codec: ...
+
+    @property
+    def cache(self) -> Cache: ...
 
     def submit(self, request: Request, sink: Sink) -> None:
         """Queue a request. `sink` is called from the engine's thread, must not block, and is

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from pagoda.core.identity import Key
+from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.policy import REGISTRY
 from pagoda.core.residency import Residency
 from pagoda.core.state import SlotState, TierState
 
 TIER = "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """Where a cached block comes from, for administration: its namespace, its place in its
+    chain, and when it was first written or computed (seconds since the epoch)."""
+
+    namespace: NamespaceId
+    parent: Key
+    depth: int
+    created_s: int
+
+
+def _wall_s() -> int:
+    return int(time.time())
 
 
 class DeviceBlocks:
@@ -20,10 +37,19 @@ class DeviceBlocks:
     its place is needed.
     """
 
-    def __init__(self, blocks: int, *, view: Callable[[int], memoryview], policy: str) -> None:
+    def __init__(
+        self,
+        blocks: int,
+        *,
+        view: Callable[[int], memoryview],
+        policy: str,
+        wall_s: Callable[[], int] = _wall_s,
+    ) -> None:
         self.residency = Residency(TierState(TIER, blocks), REGISTRY[policy](blocks))
         self.state = self.residency.state
         self.view = view
+        self.wall_s = wall_s
+        self.births: dict[int, Birth] = {}  # of published blocks; those of others are left over
 
     def take_prefix(self, keys: Sequence[Key]) -> list[int]:
         """Lease the longest cached prefix."""
@@ -35,9 +61,14 @@ class DeviceBlocks:
             return None
         return self.residency.reserve(count)
 
-    def publish(self, block: int, key: Key) -> bool:
-        """A block is full. False when the key is cached already: the block stays private."""
-        return bool(self.residency.publish([block], [key]))
+    def publish(self, block: int, key: Key, birth: Birth | None = None) -> bool:
+        """A block is full. False when the key is cached already: the block stays private. One
+        without a birth is not seen by administration."""
+        done = bool(self.residency.publish([block], [key]))
+        self.births.pop(block, None)
+        if done and birth is not None:
+            self.births[block] = birth
+        return done
 
     def hold(self, block: int) -> None:
         """One more lease on a published block, for a write in the background."""

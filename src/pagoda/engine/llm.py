@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pagoda.core.errors import ContextExceeded, EngineClosed, RequestError
 from pagoda.core.events import Observer, Stepped, ignore
@@ -24,6 +25,7 @@ from pagoda.engine.api import (
     Sink,
 )
 from pagoda.engine.batch import Segment
+from pagoda.engine.cache import EngineCache
 from pagoda.engine.codec import TokenizerCodec
 from pagoda.engine.detokenize import Detokenizer
 from pagoda.engine.device import DeviceBlocks
@@ -32,11 +34,17 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.sampling import Draw, sample
 from pagoda.engine.scheduler import Limits, Scheduler
 from pagoda.engine.sequence import Progress, Sequence
+from pagoda.engine.shelf import DeviceShelf
+from pagoda.store.admin import Admin
+from pagoda.store.catalogue import Catalogue
+from pagoda.store.scopes import Served
 from pagoda.store.store import Store
 
 _log = logging.getLogger("pagoda.engine")
+Result = TypeVar("Result")
 _IDLE_WAIT_S = 0.5
 _STATS_EVERY_S = 0.5
+_ANSWER_S = 60.0  # the longest that a caller waits for the engine's thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,7 @@ class Parts:
     card: ModelCard
     limits: Limits
     wake: threading.Event  # set by the store's threads, too
+    catalogue: Catalogue = field(default_factory=lambda: Catalogue(()))
     policy: str = "lru"
     observer: Observer = ignore
     clock: Callable[[], float] = time.monotonic
@@ -71,6 +80,14 @@ class LlmEngine(Engine):
         self._scheduler = Scheduler(
             device, parts.store, limits=parts.limits, observer=parts.observer
         )
+        self._served = Served(
+            namespace=parts.namespace,
+            block_tokens=parts.runner.block_tokens,
+            block_bytes=parts.runner.block_bytes,
+        )
+        shelf = DeviceShelf(device, block_bytes=parts.runner.block_bytes)
+        self._admin = Admin(parts.store, parts.catalogue, shelf, served=self._served)
+        self._cache = EngineCache(self._admin, self._ask)
         self._sequences: dict[str, Sequence] = {}
         self._namespaces: dict[str, NamespaceId] = {}
         self._commands: deque[Callable[[], None]] = deque()
@@ -92,6 +109,10 @@ class LlmEngine(Engine):
     def codec(self) -> TokenizerCodec:
         return self._parts.codec
 
+    @property
+    def cache(self) -> EngineCache:
+        return self._cache
+
     def submit(self, request: Request, sink: Sink) -> None:
         self._check(request)
         sequence = Sequence(
@@ -109,9 +130,7 @@ class LlmEngine(Engine):
             self._command(lambda: self._cancel(request_id))
 
     def reset_cache(self, scope: CacheScope) -> int:
-        done: Future[int] = Future()
-        self._command(lambda: done.set_result(self._reset(scope)))
-        return done.result(timeout=60.0)
+        return self._ask(lambda: self._reset(scope))
 
     def stats(self) -> Mapping[str, float]:
         return self._stats
@@ -126,32 +145,24 @@ class LlmEngine(Engine):
         self._parts.wake.set()
         self._ended.result()
         self._home.close()
+        self._admin.close()
         if self._parts.store.close(flush_s=flush_s):  # else a stuck read may still write there
             self._parts.runner.close()
 
     def check_invariants(self) -> None:
         """Sums of the device pool and the store, taken in the engine's thread."""
-        done: Future[None] = Future()
-
-        def check() -> None:
-            try:
-                self._scheduler.check_invariants()
-            except AssertionError as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
-        self._command(check)
-        done.result(timeout=60.0)
+        self._ask(self._scheduler.check_invariants)
 
     # The engine's thread.
 
     def _run(self) -> None:
         try:
+            self._admin.start()
             while not self._closing:
                 if not self._turn():
                     self._sleep()
             self._end_all(Progress(finish=FinishReason.CANCELLED))
+            self._cache.close()
         except Exception:  # noqa: BLE001 - whatever it is, every waiting client must hear of it
             _log.exception("the engine failed")
             self._fail_all(_failure("the engine failed; see its log"))
@@ -160,6 +171,7 @@ class LlmEngine(Engine):
         """Take commands, move blocks, compute one step; False when there was nothing to compute."""
         self._take_commands()
         self._parts.store.poll()
+        self._admin.poll()
         self._advance(self._parts.clock())
         self._refresh_stats()
         step = self._scheduler.plan()
@@ -233,6 +245,7 @@ class LlmEngine(Engine):
         """Tell every client, without the scheduler: its sums may be wrong by the failure."""
         with self._gate:
             self._open = False
+        self._cache.close()
         while self._commands:
             try:
                 self._commands.popleft()()  # among them requests that must hear of it, too
@@ -255,6 +268,7 @@ class LlmEngine(Engine):
         if sequence.request.id in self._sequences:
             sequence.tell(_failure("a request with this id is running"))
             return
+        self._admin.meet(sequence.namespace, sequence.request.salt)
         self._sequences[sequence.request.id] = sequence
         self._scheduler.add(sequence)
 
@@ -276,6 +290,19 @@ class LlmEngine(Engine):
                 raise EngineClosed("the engine is not running")
             self._commands.append(command)
         self._parts.wake.set()
+
+    def _ask(self, function: Callable[[], Result]) -> Result:
+        """Have the engine's thread call a function; returns, or raises, what it does."""
+        done: Future[Result] = Future()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except Exception as error:  # noqa: BLE001 - whoever asked raises it
+                done.set_exception(error)
+
+        self._command(call)
+        return done.result(timeout=_ANSWER_S)
 
     def _check(self, request: Request) -> None:
         """Refuse what can never be served."""
@@ -301,7 +328,7 @@ class LlmEngine(Engine):
     def _namespace(self, salt: str) -> NamespaceId:
         known = self._namespaces.get(salt)
         if known is None:
-            known = replace(self._parts.namespace, salt=salt).digest()
+            known = self._served.namespace_of(salt)
             if len(self._namespaces) < 1024:
                 self._namespaces[salt] = known
         return known

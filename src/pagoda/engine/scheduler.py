@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from pagoda.core.decide import reusable_blocks
 from pagoda.core.events import Looked, Observer, Preempted
+from pagoda.core.identity import Key
 from pagoda.engine.batch import Segment
-from pagoda.engine.device import DeviceBlocks
+from pagoda.engine.device import Birth, DeviceBlocks
 from pagoda.engine.sequence import Phase, Sequence
 from pagoda.store.restore import Restore
 from pagoda.store.store import Store
@@ -56,6 +57,10 @@ class Scheduler:
         return not self.waiting and not self.active
 
     def add(self, sequence: Sequence) -> None:
+        """Queue a request, and ask the shared store what it has of its prompt meanwhile."""
+        keys = self._reusable_keys(sequence)
+        held = len(self._device.state.prefix(keys))
+        sequence.probe = self._store.probe(sequence.namespace, keys[held:])
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
@@ -114,7 +119,7 @@ class Scheduler:
         blocks: dict[bytes, int] = {}
         for position in range(sequence.published, full):
             block = sequence.blocks[position]
-            if self._device.publish(block, keys[position]):
+            if self._device.publish(block, keys[position], self._birth(sequence, position)):
                 self._device.hold(block)
                 blocks[keys[position]] = block
                 fresh.append(self._as_block(sequence, position))
@@ -133,11 +138,11 @@ class Scheduler:
         return (s for s in self.active if s.phase is Phase.RUNNING)
 
     def _admit(self, sequence: Sequence) -> bool:
-        """Lease, restore and reserve all that a sequence needs now; False if it does not fit."""
-        reusable = reusable_blocks(
-            len(sequence.tokens), block_tokens=sequence.block_tokens, tail_tokens=TAIL_TOKENS
-        )
-        keys = sequence.keys_to(reusable)
+        """Lease, restore and reserve all that a sequence needs now; False if it does not fit, or
+        does not know yet what it can restore."""
+        if sequence.probe is not None and not sequence.probe.done:
+            return False
+        keys = self._reusable_keys(sequence)
         leased = self._device.take_prefix(keys)
         lower = self._store.match(keys[len(leased) :])
         missing = sequence.blocks_for(len(sequence.tokens) + 1) - len(leased)
@@ -149,13 +154,19 @@ class Scheduler:
         sequence.computed = len(leased) * sequence.block_tokens
         sequence.published = len(leased)
         self._observer(
-            Looked(device=len(leased), lower=lower, absent=reusable - len(leased) - lower)
+            Looked(device=len(leased), lower=lower, absent=len(keys) - len(leased) - lower)
         )
         sequence.admissions += 1
         if sequence.admissions == 1:
             sequence.cached_device = sequence.computed
         self._begin(sequence, lower)
         return True
+
+    def _reusable_keys(self, sequence: Sequence) -> list[Key]:
+        reusable = reusable_blocks(
+            len(sequence.tokens), block_tokens=sequence.block_tokens, tail_tokens=TAIL_TOKENS
+        )
+        return sequence.keys_to(reusable)
 
     def _begin(self, sequence: Sequence, lower: int) -> None:
         """Compute at once, or restore `lower` blocks first."""
@@ -164,7 +175,9 @@ class Scheduler:
             sequence.phase = Phase.RUNNING
             return
         views = [self._device.view(block) for block in sequence.blocks[first : first + lower]]
-        sequence.restore = self._store.restore(sequence.keys[first : first + lower], views)
+        keys = sequence.keys[first : first + lower]
+        sequence.restore_created_s = [self._store.created_s(key) for key in keys]
+        sequence.restore = self._store.restore(keys, views)
         sequence.restore_first = first
         sequence.phase = Phase.RESTORING
 
@@ -174,7 +187,8 @@ class Scheduler:
         assert restore is not None, "only a restoring sequence finishes a restore"
         sequence.restore = None
         for position in range(first, first + restore.usable_blocks):
-            self._device.publish(sequence.blocks[position], sequence.keys[position])
+            birth = self._birth(sequence, position, sequence.restore_created_s[position - first])
+            self._device.publish(sequence.blocks[position], sequence.keys[position], birth)
         sequence.published = first + restore.usable_blocks
         sequence.computed = sequence.published * sequence.block_tokens
         if sequence.admissions == 1:
@@ -246,6 +260,15 @@ class Scheduler:
             start=start,
             blocks=sequence.blocks[: sequence.blocks_for(end)],
             want_logits=end == len(sequence.tokens),
+        )
+
+    def _birth(self, sequence: Sequence, position: int, created_s: int | None = None) -> Birth:
+        """A restored block is as old as its copy; any other begins to age now."""
+        return Birth(
+            namespace=sequence.namespace,
+            parent=sequence.parent_of(position),
+            depth=position,
+            created_s=self._device.wall_s() if created_s is None else created_s,
         )
 
     def _as_block(self, sequence: Sequence, position: int) -> Block:

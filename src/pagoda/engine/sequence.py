@@ -10,6 +10,7 @@ from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.engine.api import FinishReason, Request, Sink, TokenLogprob, Update, Usage
 from pagoda.engine.detokenize import Detokenizer
 from pagoda.store.restore import Restore
+from pagoda.store.shared import Probe
 
 
 class Phase(Enum):
@@ -52,8 +53,10 @@ class Sequence:
     computed: int = 0
     keys: list[Key] = field(default_factory=list)
     published: int = 0
+    probe: Probe | None = None  # what the shared store has of the prompt
     restore: Restore | None = None
     restore_first: int = 0  # position in `blocks` of the restore's first block
+    restore_created_s: list[int | None] = field(default_factory=list)  # of the blocks restored
     admissions: int = 0
     cached_device: int = 0  # prompt tokens, at the first admission
     cached_restored: int = 0

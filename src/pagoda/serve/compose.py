@@ -21,18 +21,16 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
 from pagoda.machine.heap import trim_heap
+from pagoda.serve.storage import store_plan
 from pagoda.settings.tree import Settings, user_directory
-from pagoda.store.drives import EndurancePlan
+from pagoda.store.catalogue import Catalogue
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.fingerprint import Fingerprint, weights_fingerprint
-from pagoda.store.open import StorePlan, open_store
-from pagoda.store.scrub import ScrubPlan
-from pagoda.store.store import StoreConfig
-from pagoda.tiers.drive import DriveConfig
+from pagoda.store.open import open_store
+from pagoda.watch.tell import telling
 
 _log = logging.getLogger("pagoda.serve")
 _STORE_THREADS = 1  # each tier writes one run at a time
-_QUEUE_BYTES = 256 << 20
 
 
 def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngine:
@@ -48,8 +46,9 @@ def open_engine(settings: Settings, observer: Observer = ignore) -> llm.LlmEngin
             remedy="give --model DIR, a local Hugging Face model directory",
         )
     home = HomeThread("pagoda-engine")
+    told = telling(observer)
     try:
-        return llm.LlmEngine(home.run(lambda: _assemble(settings, observer)).result(), home)
+        return llm.LlmEngine(home.run(lambda: _assemble(settings, told)).result(), home)
     except BaseException:
         home.close()
         raise
@@ -68,10 +67,12 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     wake = threading.Event()
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
+    plan = store_plan(settings, block_bytes=runner.block_bytes, device_blocks=runner.num_blocks)
     parts = llm.Parts(
         runner=runner,
         codec=codec.result(),
-        store=open_store(_store_plan(settings, runner), runtime),
+        store=open_store(plan, runtime),
+        catalogue=Catalogue([drive.directory for drive in plan.drives]),
         namespace=namespace,
         card=llm.card_of(
             name=settings.model.served_name,
@@ -125,46 +126,6 @@ def _runner(settings: Settings, model: LoadedModel) -> Runner:
             "install a C compiler and install pagoda-kv again"
         )
     return runner
-
-
-def _store_plan(settings: Settings, runner: Runner) -> StorePlan:
-    # What waits for the first level holds device blocks. Memory takes them at once; a drive may
-    # be stuck, and must leave the engine half of its pool.
-    half_bytes = runner.num_blocks * runner.block_bytes // 2
-    queue_bytes = _QUEUE_BYTES if settings.host.capacity else min(_QUEUE_BYTES, half_bytes)
-    return StorePlan(
-        block_bytes=runner.block_bytes,
-        host_bytes=settings.host.capacity,
-        drives=_drives(settings, runner.block_bytes),
-        endurance=EndurancePlan(
-            writes_per_day=settings.drive.writes_per_day,
-            total_bytes=settings.drive.total_writes,
-        ),
-        config=StoreConfig(
-            restore_deadline_s=settings.store.restore_deadline,
-            write_deadline_s=settings.store.write_deadline,
-            queue_bytes=queue_bytes,
-            scrub=ScrubPlan(
-                rate_bytes_s=settings.store.scrub_rate, every_s=settings.store.scrub_interval
-            ),
-        ),
-    )
-
-
-def _drives(settings: Settings, block_bytes: int) -> tuple[DriveConfig, ...]:
-    directories = settings.drive.directories()
-    if not settings.drive.path:  # one slab, one size of slot
-        directories = tuple(path / f"blocks-of-{block_bytes}" for path in directories)
-    return tuple(
-        DriveConfig(
-            directory=directory,
-            capacity_bytes=settings.drive.capacity,
-            slot_bytes=block_bytes,
-            free_floor_bytes=settings.drive.free_floor,
-            direct=settings.drive.direct,
-        )
-        for directory in directories
-    )
 
 
 def _namespace(model: LoadedModel, runner: Runner, weights: bytes) -> Namespace:

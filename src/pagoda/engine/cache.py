@@ -1,0 +1,66 @@
+"""The engine's caches as operators reach them: each call is carried out in the engine's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from pagoda.core.errors import EngineClosed
+from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, Ttl
+from pagoda.engine.api import Cache
+from pagoda.store.admin import Admin
+
+Ask = Callable[[Callable[[], Any]], Any]
+
+
+class EngineCache(Cache):
+    """See `engine.api.Cache`. `ask` runs a function in the engine's thread and returns, or
+    raises, what it does."""
+
+    def __init__(self, admin: Admin, ask: Ask) -> None:
+        self._admin = admin
+        self._ask = ask
+        self._clearings: list[Future[Cleared]] = []
+
+    def holdings(self, scope: Scope) -> list[Holding]:
+        found: list[Holding] = self._ask(lambda: self._admin.holdings(scope))
+        return found
+
+    def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:
+        found: Lookup = self._ask(lambda: self._admin.lookup(prompt, salt))
+        return found
+
+    def clear(self, scope: Scope) -> Future[Cleared]:
+        cleared: Future[Cleared] = Future()
+        self._ask(lambda: self._begin(scope, cleared))
+        return cleared
+
+    def ttls(self) -> list[Ttl]:
+        found: list[Ttl] = self._ask(self._admin.ttls)
+        return found
+
+    def set_ttl(self, seconds: float | None, *, tenant: str | None, salt: str | None) -> None:
+        self._ask(lambda: self._admin.set_ttl(seconds, tenant=tenant, salt=salt))
+
+    def prefetch(self, prompt: Sequence[int], salt: str) -> Prefetched:
+        found: Prefetched = self._ask(lambda: self._admin.prefetch(prompt, salt))
+        return found
+
+    def prefetches(self) -> list[Prefetched]:
+        found: list[Prefetched] = self._ask(self._admin.prefetches)
+        return found
+
+    def close(self) -> None:
+        """In the engine's thread, at its end: whoever waits for a clearing hears of it."""
+        for cleared in self._clearings:
+            if not cleared.done():
+                cleared.set_exception(EngineClosed("the engine ended while it was clearing"))
+
+    def _begin(self, scope: Scope, cleared: Future[Cleared]) -> None:
+        def tell(what: Cleared) -> None:
+            if not cleared.done():  # whoever waited may have given up
+                cleared.set_result(what)
+
+        self._clearings = [*(one for one in self._clearings if not one.done()), cleared]
+        self._admin.clear(scope, tell)

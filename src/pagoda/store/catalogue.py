@@ -1,0 +1,183 @@
+"""What is known of the namespaces in the tiers: whose they are, of which weights, how long they
+live. Kept as a small file in each drive's directory, so that it survives with the blocks.
+
+A namespace is a digest: from it alone nobody can tell a tenant, or old weights from new. So
+whoever makes one writes down what it is made of. What a crash keeps from being written down is
+learnt again when the tenant next asks; until then its blocks count as `unknown`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagoda.core.holdings import Ttl
+from pagoda.core.identity import DIGEST_BYTES, NamespaceId
+
+NAME = "catalogue.json"
+VERSION = 1
+_LIMIT_ENTRIES = 65_536  # namespaces; tenants choose salts, and must not fill the drive
+_LIMIT_BYTES = 64 << 20
+_log = logging.getLogger("pagoda.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose a namespace is, and the generation it belongs to: the namespace of unsalted
+    requests under the same weights and settings, in hex."""
+
+    tenant: str
+    generation: str
+
+
+class Catalogue:
+    """Namespaces and times to live. Owner's thread, but for `write`, which is given a text."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._places = [directory / NAME for directory in directories]
+        self._origins: dict[NamespaceId, Origin] = {}  # last met last
+        self._ttls: dict[str | None, float] = {}
+        self._revision = 0
+        self.changed = False
+        copies = [copy for place in self._places if (copy := _read(place)) is not None]
+        if copies:  # a drive that was away has an older one
+            self._take(max(copies, key=lambda copy: int(copy["revision"])))
+
+    def meet(self, namespace: NamespaceId, origin: Origin) -> None:
+        """A request's namespace. The least recently met is forgotten beyond 65,536."""
+        known = self._origins.pop(namespace, None)
+        self._origins[namespace] = origin
+        if known != origin:
+            self.changed = True
+        if len(self._origins) > _LIMIT_ENTRIES:
+            del self._origins[next(iter(self._origins))]
+
+    def origin(self, namespace: NamespaceId) -> Origin | None:
+        """What is known of a namespace."""
+        return self._origins.get(namespace)
+
+    def of_tenant(self, tenant: str) -> set[NamespaceId]:
+        """Every namespace that a tenant has, under whatever weights."""
+        return {name for name, origin in self._origins.items() if origin.tenant == tenant}
+
+    def retain(self, held: Iterable[NamespaceId], generation: str) -> None:
+        """Forget what no tier holds any more and is not of the generation that is served."""
+        kept = set(held)
+        for name, origin in list(self._origins.items()):
+            if name not in kept and origin.generation != generation:
+                del self._origins[name]
+                self.changed = True
+
+    def ttl(self, namespace: NamespaceId) -> float | None:
+        """How long blocks of a namespace live; None: until their place is needed."""
+        origin = self._origins.get(namespace)
+        own = self._ttls.get(origin.tenant) if origin is not None else None
+        return own if own is not None else self._ttls.get(None)
+
+    def set_ttl(self, tenant: str | None, seconds: float | None) -> None:
+        """Set or remove a tenant's, or everybody's."""
+        if seconds is None:
+            self._ttls.pop(tenant, None)
+        else:
+            self._ttls[tenant] = seconds
+        self.changed = True
+
+    def ttls(self) -> list[Ttl]:
+        """All that are set, the one for everybody first."""
+        return [
+            Ttl(tenant=tenant, seconds=seconds)
+            for tenant, seconds in sorted(self._ttls.items(), key=lambda item: item[0] or "")
+        ]
+
+    def text(self) -> str:
+        """What to write; counts as written from now on."""
+        self._revision += 1
+        self.changed = False
+        content = {
+            "revision": self._revision,
+            "namespaces": {
+                name.hex(): [origin.tenant, origin.generation]
+                for name, origin in self._origins.items()
+            },
+            "ttl_s": {tenant or "*": seconds for tenant, seconds in self._ttls.items()},
+        }
+        return json.dumps({"version": VERSION, "check": _check(content), "content": content})
+
+    def write(self, text: str) -> bool:
+        """In an I/O thread: every copy anew, each whole or not at all. False when one could not
+        be written."""
+        whole = True
+        for place in self._places:
+            try:
+                _replace(place, text)
+            except OSError as error:
+                _log.warning("cannot write %s: %s", place, error.strerror)
+                whole = False
+        return whole
+
+    def _take(self, content: dict[str, Any]) -> None:
+        self._revision = int(content["revision"])
+        self._origins = {
+            NamespaceId(bytes.fromhex(name)): Origin(str(tenant), str(generation))
+            for name, (tenant, generation) in content["namespaces"].items()
+            if len(name) == 2 * DIGEST_BYTES
+        }
+        self._ttls = {
+            None if tenant == "*" else tenant: float(seconds)
+            for tenant, seconds in content["ttl_s"].items()
+        }
+
+
+def _read(place: Path) -> dict[str, Any] | None:
+    """A sound copy's content."""
+    try:
+        with place.open("rb") as stream:
+            copy = json.loads(stream.read(_LIMIT_BYTES))
+        content: dict[str, Any] = copy["content"]
+        if copy["version"] == VERSION and copy["check"] == _check(content):
+            return content
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    _log.error(
+        "%s is damaged or of another version: tenants are learnt anew, and times to live that "
+        "were set are lost unless another drive has them",
+        place,
+    )
+    return None
+
+
+def _check(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _replace(place: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=NAME)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).replace(place)
+        _sync_names(place.parent)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _sync_names(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
