@@ -187,8 +187,11 @@ class Writer:
         if write.error is not None:
             level.write_failed(write.error, self._clock())
             level.state.abandon(write.slots)
+            cleared = write.epoch != self._epoch  # since it was sent: it must not go elsewhere
             for item in write.items:
-                self._give_up(write.rank, item, reason_of(write.error))
+                self._give_up(
+                    write.rank, item, Reason.CLOSED if cleared else reason_of(write.error)
+                )
         else:
             level.trust.write_succeeded()
             level.traffic.measured(write.size_bytes, write.seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pool_harness import Pool
 from store_harness import NAMESPACE, SIZE, Harness, dirty, keys_of, truth
 
-from pagoda.core.errors import TierFault
+from pagoda.core.errors import TierFault, TierFull
 from pagoda.core.events import Reason
 from pagoda.core.identity import ROOT
 from pagoda.core.outcome import Hit
@@ -98,6 +98,20 @@ def test_scrubbing_leaves_blocks_alone_that_do_not_fill_their_slots() -> None:
     store.poll()
     assert store.match(keys) == 3
     assert store.levels()[0].state.count(SlotState.QUARANTINED) == 0
+
+
+def test_a_write_that_fails_after_a_clearing_goes_nowhere_else() -> None:
+    """While blocks were on their way into memory the cache was cleared; then their write failed.
+    What a rank cannot store is handed to the next one, and so they were found on the drive."""
+    harness = Harness()
+    keys = keys_of(3)
+    harness.save(keys)
+    harness.store.clear()
+    harness.upper.faults.write_error = TierFull("no space", tier="upper")
+    harness.settle()
+    assert harness.store.match(keys) == 0
+    assert harness.store.counts() == {"upper": 0, "lower": 0}
+    assert harness.released == dict.fromkeys(keys, 1)
 
 
 def _fails() -> None:

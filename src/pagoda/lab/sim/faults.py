@@ -14,6 +14,7 @@
 | clock jump | hours pass at once; the wall clock jumps either way |
 | an ailing drive | its file system is full, or SMART says that it fails; its account is not kept |
 | a drive that does not come up | its headers cannot be read at a start; later they can |
+| a shared store that lies | another block's value, an old, cut or flipped one, false presence |
 | a drive replaced | an empty medium in its place |
 
 Not modelled: the order of bytes within one header, faults in the process's own memory, two

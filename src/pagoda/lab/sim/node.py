@@ -13,6 +13,7 @@ from pagoda.core.outcome import Hit
 from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DeviceMemory
+from pagoda.lab.sim.remote import Remote
 from pagoda.lab.sim.requests import Context, Requests
 from pagoda.lab.sim.restart import Restart
 from pagoda.lab.sim.tier import Flight, SimTier
@@ -48,6 +49,7 @@ class Surroundings:
     world: World
     clock: FakeClock
     rng: random.Random
+    remote: Remote
 
 
 class StoppedClockExecutor(SteppedExecutor):
@@ -102,6 +104,7 @@ class Node:
             config=_CONFIG,
             wears={drive.name: drive.wear() for drive in self.drives},
             cares={drive.name: drive.care() for drive in self.drives},
+            shared=around.remote.parts(self, around.clock),
         )
         self.levels = {level.name: level for level in self.store.levels()}
         restart = Restart(self.drives, around.world)
@@ -112,7 +115,10 @@ class Node:
             clock=around.clock,
             rng=around.rng,
             flights=self.flights,
-            suspects={tier.name: tier.drive.suspects for tier in self.tiers},
+            suspects={
+                "remote": around.remote.suspects,
+                **{tier.name: tier.drive.suspects for tier in self.tiers},
+            },
         )
         self.requests = Requests(self.store, self.memory, context)
 
@@ -142,10 +148,10 @@ class Node:
         """Names of the levels that outlive the process."""
         return [drive.name for drive in self.drives]
 
-    @property
-    def suspicious(self) -> bool:
-        """Whether a tier may hold a block that a fault has damaged."""
-        return any(tier.drive.suspects for tier in self.tiers)
+    def suspicious(self, *, everywhere: bool) -> bool:
+        """Whether a tier, or the shared store as well, may hold a damaged block."""
+        damaged = any(tier.drive.suspects for tier in self.tiers)
+        return damaged or (everywhere and bool(self._around.remote.suspects))
 
     def suspects(self, tier: str) -> AbstractSet[Key]:
         """Keys of blocks that a fault may have damaged in a tier."""
@@ -188,6 +194,16 @@ class Node:
             self._striking = before
         self.requests.look_around()
 
+    def heal(self) -> None:
+        """What is outside of this node works again, too."""
+        self._around.remote.heal()
+
+    def clear_shared(self) -> None:
+        """Clear a namespace of the shared store, for everyone."""
+        assert self.store.shared is not None, "every node has the shared store"
+        prompt = self._around.world.ask(self.namespace)
+        self.store.shared.clear(prompt.namespace)
+
     def clear(self) -> None:
         """Clear the cache: nothing of it is found from now on."""
         self.memory.blocks.forget()
@@ -198,19 +214,22 @@ class Node:
         self.check_cleared()
 
     def check_cleared(self) -> None:
-        """Nothing that was cleared is found, unless it was saved again since."""
+        """Nothing that was cleared is found here, unless it was saved again since."""
         for key in self.requests.cleared:
-            ensure(self.store.match([key]) == 0, Check.CLEARED, "a cleared block is found")
+            for name, level in self.levels.items():
+                gone = level.state.slot_of(key) is None
+                ensure(gone, Check.CLEARED, f"{name}: a cleared block is found")
 
     def settle(self, limit: int = 4000) -> None:
         """Without faults, everything under way comes to its end within `limit` turns."""
         for _ in range(limit):
             moved = self.run_io()
             self.poll()
-            for request in list(self.requests.running):
-                self.requests.advance(request)
-            if not moved and self.store.idle and not self.requests.running:
+            self.requests.advance_all()
+            if not moved and self.store.idle and self.requests.idle:
                 return
+            if not moved:
+                self._around.clock.advance(0.2)
         raise Failure(Check.LIVENESS, f"{self.name} still works after {limit} turns")
 
     def check_idle(self) -> None:

@@ -19,11 +19,13 @@ from pagoda.lab.sim.memory import DIRTY, DeviceMemory
 from pagoda.lab.sim.tier import Flight
 from pagoda.lab.sim.world import BLOCK_BYTES, Prompt
 from pagoda.store.restore import Restore
+from pagoda.store.shared import Probe
 from pagoda.store.store import Store
 from pagoda.store.writer import Block
 
 _ZEROS = bytes(BLOCK_BYTES)
 _NEGATIVE_S = 15.0  # half of what the store promises: it counts from when it heard
+_REMOTE = "remote"
 _POISON = b"\xcc" * BLOCK_BYTES
 
 
@@ -84,12 +86,14 @@ class Requests:
     def __init__(self, store: Store, memory: DeviceMemory, context: Context) -> None:
         self.running: list[Request] = []
         self.limbo: list[Limbo] = []
+        self._asking: list[tuple[Probe, Prompt, int]] = []
         self.unreleased: dict[int, Block] = {}  # saved blocks by id, until they are given back
         self.tally = Tally()
         self.cleared: set[Key] = set()  # keys that must not be found until they are saved again
         self.fresh: set[Key] = set()  # saved, and new to the store, since this was emptied
         self.patient = False  # no client goes away when its cache is slow
-        self._bad: dict[Key, float] = {}  # until when a key must not be asked for again
+        # Until when a key must not be asked for again, and the tier that had it wrong.
+        self._bad: dict[Key, tuple[float, str]] = {}
         self._unpublished: dict[str, set[Key]] = {}  # committed in a tier, not yet told of
         self._store = store
         self._memory = memory
@@ -97,6 +101,26 @@ class Requests:
         self._rng = context.rng
         self._flights = context.flights
         self._suspects = context.suspects
+
+    @property
+    def idle(self) -> bool:
+        """No request is under way."""
+        return not self.running and not self._asking
+
+    def ask(self, wishes: Sequence[tuple[Prompt, int]]) -> None:
+        """Requests arrive: the shared store is asked what it has, before they are admitted."""
+        for prompt, blocks in wishes:
+            probe = self._store.probe(prompt.namespace, prompt.keys[:blocks])
+            self._asking.append((probe, prompt, blocks))
+
+    def advance_all(self) -> None:
+        """Every request goes on as far as it can now."""
+        ready = [entry for entry in self._asking if entry[0].done]
+        self._asking = [entry for entry in self._asking if not entry[0].done]
+        if ready:
+            self.start([(prompt, blocks) for _, prompt, blocks in ready])
+        for request in list(self.running):
+            self.advance(request)
 
     def start(self, wishes: Sequence[tuple[Prompt, int]]) -> None:
         """Admit requests, each for the first so many blocks of a prompt, as far as there is
@@ -134,8 +158,8 @@ class Requests:
         lower = self._store.match(keys)
         self._check_trusted(keys[:lower])
         for key in keys[:lower]:
-            held = any(level.state.slot_of(key) is not None for level in self._store.levels())
-            ensure(held, Check.PREFIX, "a look-up counts a block that no tier holds")
+            there = self._held_here(key) or self._known_there(key)
+            ensure(there, Check.PREFIX, "a look-up counts a block that no tier holds")
         return keys[: lower + (self._rng.random() < 0.2)]
 
     def advance(self, request: Request) -> None:
@@ -256,7 +280,8 @@ class Requests:
                     f"{where} from {tier} has wrong bytes",
                 )
             case Miss(reason=Reason.ABSENT | Reason.SUSPECT):
-                ensure(content == DIRTY, Check.BUFFERS, f"{where}: a miss touched its buffer")
+                untouched = content in {DIRTY, _ZEROS}  # zeros where the shared store had nothing
+                ensure(untouched, Check.BUFFERS, f"{where}: a miss left bytes in its buffer")
             case Unavailable(reason=Reason.TIMEOUT):  # it may have arrived after all, verified
                 ensure(
                     content in {_ZEROS, prompt.truths[position]},
@@ -273,15 +298,24 @@ class Requests:
         """A bad block is not asked for again for a while; one that is being stored anew is."""
         bad = isinstance(outcome, Corrupt | Unavailable) and outcome.reason is not Reason.TIMEOUT
         if bad and not any(key in keys for keys in self._unpublished.values()):
-            self._bad[key] = self._clock() + _NEGATIVE_S
+            self._bad[key] = (self._clock() + _NEGATIVE_S, outcome.tier)
 
     def _check_trusted(self, keys: Sequence[Key]) -> None:
         if not self._bad:
             return
         now_s = self._clock()
-        self._bad = {key: until_s for key, until_s in self._bad.items() if now_s < until_s}
+        self._bad = {key: entry for key, entry in self._bad.items() if now_s < entry[0]}
         for key in keys:
-            ensure(key not in self._bad, Check.NEGATIVE, "a block that was bad is asked for again")
+            if key in self._bad:
+                # What a shared store has spoilt may still be had from a tier of our own.
+                elsewhere = self._bad[key][1] == _REMOTE and self._held_here(key)
+                ensure(elsewhere, Check.NEGATIVE, "a block that was bad is asked for again")
+
+    def _held_here(self, key: Key) -> bool:
+        return any(level.state.slot_of(key) is not None for level in self._store.levels())
+
+    def _known_there(self, key: Key) -> bool:
+        return self._store.shared is not None and self._store.shared.known_prefix([key]) == 1
 
     def _compute(self, request: Request, start: int) -> None:
         """Fill the blocks from `start` on, cache them, and save what is new."""

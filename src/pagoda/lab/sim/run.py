@@ -17,6 +17,7 @@ from pagoda.lab.sim.calm import Calm
 from pagoda.lab.sim.failure import Failure, Killed, findings
 from pagoda.lab.sim.faults import FAULTS
 from pagoda.lab.sim.node import Node, Surroundings
+from pagoda.lab.sim.remote import Remote
 from pagoda.lab.sim.world import World
 from pagoda.testing.clock import FakeClock
 
@@ -34,11 +35,21 @@ _WEIGHTS = {
     "time": 6,
     "cancel": 1,
     "fault": 3,
+    "lie": 1,
     "hold": 1,
     "unhold": 3,
 }
 _CALM = ("io", "poll", "advance")  # of what may happen meanwhile, when no fault does
-_RARE = {"clear": 8, "kill": 6, "power": 4, "replace": 1, "absent": 2, "namespace": 20, "jump": 3}
+_RARE = {
+    "clear": 8,
+    "clear-shared": 3,
+    "kill": 6,
+    "power": 4,
+    "replace": 1,
+    "absent": 2,
+    "namespace": 20,
+    "jump": 3,
+}
 
 
 @dataclass(slots=True)
@@ -61,7 +72,8 @@ class Simulation:
         self.rng = random.Random(seed)  # noqa: S311 - a simulation, no secret
         self.clock = FakeClock()
         world = World(self.rng)
-        around = Surroundings(world, self.clock, self.rng)
+        self._remote = Remote(self.rng)
+        around = Surroundings(world, self.clock, self.rng, self._remote)
         self.nodes = [Node(f"node{number}", around) for number in range(nodes)]
         self.steps = 0
         self.report = Report(seed)
@@ -78,6 +90,8 @@ class Simulation:
             "time": self._time,
             "cancel": self._cancel,
             "fault": self._fault,
+            "lie": self._lie,
+            "clear-shared": Node.clear_shared,
             "hold": lambda node: node.executor.hold(),
             "unhold": lambda node: node.executor.unhold(),
             "clear": Node.clear,
@@ -187,12 +201,11 @@ class Simulation:
                 node.namespace if rng.random() < 0.8 else self._world.namespace()
             )
             wishes.append((prompt, rng.randint(1, len(prompt.keys))))
-        node.requests.start(wishes)
+        node.requests.ask(wishes)
 
     def _advance(self, node: Node) -> None:
         node.poll()
-        for request in list(node.requests.running):
-            node.requests.advance(request)
+        node.requests.advance_all()
 
     def _time(self, node: Node) -> None:
         self.clock.advance(self.rng.choice((0.01, 0.1, 0.5, 1.0, 3.0)))
@@ -211,6 +224,14 @@ class Simulation:
             name = self.rng.choice(self._faults)
             self._hash.update(name.encode())
             FAULTS[name](tier, self.rng)
+
+    def _lie(self, node: Node) -> None:
+        """The shared store lies to everyone, or has stopped to."""
+        del node
+        if self.rng.random() < 0.5:
+            self._remote.heal()
+        else:
+            self._remote.lie()
 
     def _kill(self, node: Node, *, power: bool) -> None:
         if self._depth:
