@@ -114,8 +114,6 @@ class SharedWrites:
         link, key = self._link, item.block.key
         if key in self._queue or link.presence.name_of(key, link.clock()) is not None:
             item.release()
-        elif not link.guard.writes.admits():
-            self._skip(item, self._why)
         elif not self._queue.add(item):
             self._skip(item, Reason.BUSY)
 

@@ -235,6 +235,19 @@ def test_a_failing_store_is_unavailable_and_then_left_alone(node, writer, tier, 
     assert node.read(keys)[0] == [Hit("remote")] * 16
 
 
+def test_while_reads_are_paused_nothing_counts_as_there(node, writer, tier):
+    """Blocks that were found before, too: a request does not wait for a store that fails."""
+    keys, others = keys_of(2), keys_of(12, salt=1)
+    writer.share(keys)
+    writer.share(others)
+    node.find(keys)
+    node.find(others)
+    tier.faults.read_error = DOWN
+    node.read(others)
+    assert node.level.known_prefix(keys) == 0
+    assert node.read(keys)[0] == [Miss()] * 2
+
+
 # Deadlines.
 
 
