@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from pagoda.cli.lab import app
-from pagoda.core.outcome import Hit
 from pagoda.lab.crash.check import Findings
 from pagoda.lab.crash.cuts import Kind, cut_power
 from pagoda.lab.crash.kills import kill_at, points
@@ -37,8 +36,11 @@ def cut_everywhere(directory: Path, *, seed: int, steps: int) -> dict[Kind, Find
 
 def test_a_power_cut_anywhere_loses_and_mixes_up_nothing(tmp_path: Path) -> None:
     """Every synced block is back, no other byte is served, and the drive works on. The images
-    are not idle: they hold blocks that nothing promised, and some that the digest refuses."""
-    found = cut_everywhere(tmp_path, seed=2, steps=30)
+    are not idle: they hold blocks that nothing promised, and some that the digest refuses.
+
+    With this seed a block came back that had been cleared: its slot had been given to a block
+    whose source was then gone, so that nothing was written over its header."""
+    found = cut_everywhere(tmp_path, seed=15, steps=30)
     assert [line for findings in found.values() for line in findings.failures] == []
     assert all(findings.kept and findings.owed > 100 for findings in found.values())
     assert sum(findings.extra for findings in found.values()) > 50
@@ -87,13 +89,7 @@ def erased_headers_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 def payloads_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     """Whatever the drive returns is a hit."""
-    judge = SealedTier._judge
-
-    def trusting(sealed: SealedTier, order: object, view: object, arrived: object) -> object:
-        outcome = judge(sealed, order, view, arrived)  # type: ignore[arg-type]
-        return outcome if view is None else Hit(sealed.name)
-
-    patch.setattr(SealedTier, "_judge", trusting)
+    patch.setattr(SealedTier, "_judge", lambda sealed, *arrived: sealed._hit)
 
 
 def headers_in_the_next_slot(patch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,8 @@ class Write:
         payloads = self._payloads()
         kept = self.kept
         try:
+            # Nothing will be written over the headers of blocks that were evicted for these.
+            self.level.sealed.free([self.slots[i] for i in sorted(self.lost)])
             self.level.sealed.store(
                 [self.slots[i] for i in kept],
                 [self.seals[i] for i in kept],

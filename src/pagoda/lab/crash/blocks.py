@@ -14,7 +14,6 @@ NAMESPACE = NamespaceId(b"pagoda lab crash".ljust(32, b"."))
 NOBODYS = b"\xdd\0"  # bytes of a buffer that holds no block: as it was, or zeroed
 
 _VERSION_BYTES = 8
-_SHORT_BY = 1000  # what a shorter block lacks: it ends within a page
 
 
 def key_of(chain: int, depth: int) -> Key:
@@ -24,10 +23,9 @@ def key_of(chain: int, depth: int) -> Key:
 
 @lru_cache(maxsize=4096)
 def payload_of(key: Key, version: int) -> bytes:
-    """The bytes of a version of a block: its number, then noise. Every fourth is shorter."""
+    """The bytes of a version of a block: its number, then noise."""
     number = version.to_bytes(_VERSION_BYTES, "little")
-    size_bytes = BLOCK_BYTES - (_SHORT_BY if version % 4 == 0 else 0)
-    return number + hashlib.shake_128(key + number).digest(size_bytes - _VERSION_BYTES)
+    return number + hashlib.shake_128(key + number).digest(BLOCK_BYTES - _VERSION_BYTES)
 
 
 def version_of(payload: memoryview) -> int:
@@ -36,9 +34,8 @@ def version_of(payload: memoryview) -> int:
 
 
 def is_whole(key: Key, payload: memoryview) -> bool:
-    """Whether a buffer begins with all the bytes of the version that it says it is."""
-    truth = payload_of(key, version_of(payload))
-    return payload[: len(truth)] == truth
+    """Whether a buffer holds just the bytes of the version that it says it is."""
+    return payload == payload_of(key, version_of(payload))
 
 
 def buffer() -> memoryview:
