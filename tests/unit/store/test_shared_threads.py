@@ -1,50 +1,55 @@
-"""A shared level as it runs in production: real clients, real threads, a key file."""
+"""A shared level as it runs in production: real clients, real threads, real keys."""
 
 from __future__ import annotations
 
 import random
 import secrets
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from redis_server import running
 from shared_harness import SIZE, SPACE, block_of, dirty, keys_of, truth
 
-from pagoda.core.errors import SettingsError, TierFault
 from pagoda.core.events import Degraded, Event, Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Outcome, Unavailable
+from pagoda.seal.envelope import PLAIN, Envelope
+from pagoda.seal.keyring import Keyring
+from pagoda.seal.mac import Signer
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.orders import Orders
 from pagoda.store.queue import Pending
 from pagoda.store.restore import Restore
-from pagoda.store.shared import SharedConfig
-from pagoda.store.shared_open import SharedPlan, open_shared_level
+from pagoda.store.shared import SharedConfig, SharedLevel
 from pagoda.testing.clock import FakeClock
-from pagoda.tiers.remote.open import RemoteConfig
+from pagoda.tiers.remote.breaker import GuardedShared
+from pagoda.tiers.remote.open import RemoteConfig, open_shared
+from pagoda.tiers.remote.sealed import SealedShared
 
 
 class Threaded:
     """A node with I/O threads; its clock moves only when told to."""
 
-    def __init__(self, url: str, **plan: object) -> None:
+    def __init__(
+        self, url: str, *, envelope: Envelope = PLAIN, signer: Signer | None = None
+    ) -> None:
         self.clock = FakeClock()
         self.executor = ThreadExecutor(load_threads=2, store_threads=2)
         self.events: list[Event] = []
         self.released: Counter[Key] = Counter()
         runtime = Runtime(executor=self.executor, clock=self.clock, observer=self.events.append)
         self.orders = Orders(runtime)
-        self.level = open_shared_level(
-            SharedPlan(
-                remote=RemoteConfig(url=url, timeout_s=20.0),
-                config=SharedConfig(block_bytes=SIZE),
-                deadline_s=2.0,
-                **plan,
-            ),
+        guard = GuardedShared(
+            open_shared(RemoteConfig(url=url, timeout_s=20.0)),
+            clock=self.clock,
+            rng=random.Random(0),
+        )
+        self.level = SharedLevel(
+            SealedShared(guard, envelope=envelope, signer=signer),
+            guard,
             runtime=runtime,
             orders=self.orders,
-            rng=random.Random(0),
+            config=SharedConfig(block_bytes=SIZE),
         )
 
     def settle(self) -> None:
@@ -85,23 +90,24 @@ class Threaded:
         self.executor.close()
 
 
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    path = tmp_path / "keys"
-    path.write_text(f"1:{secrets.token_hex(32)}\n")
-    path.chmod(0o600)
-    return path
+def protected(how: str) -> dict[str, object]:
+    """Seals with a fresh key, or without one."""
+    keyring = Keyring({1: secrets.token_bytes(32)})
+    if how == "encrypted":
+        pytest.importorskip("cryptography")
+        return {"envelope": Envelope.of("raw", keyring, setting="remote")}
+    if how == "signed":
+        pytest.importorskip("blake3")
+        return {"signer": Signer(keyring, setting="remote.key_file")}
+    return {}
 
 
-@pytest.mark.parametrize("protection", [None, "encrypt", "sign"])
-def test_two_nodes_share_a_directory(tmp_path, key_file, protection):
-    """Plain, encrypted and signed; whoever has no key plants nothing."""
-    for package in ("obstore", "cryptography", "blake3"):
-        pytest.importorskip(package)
-    url = f"file://{tmp_path}/kv"
-    plan = {"key_file": key_file, "protection": protection} if protection else {}
-    keys = keys_of(40)
-    nodes = [Threaded(url, **plan) for _ in range(2)]
+@pytest.mark.parametrize("how", ["plain", "encrypted", "signed"])
+def test_two_nodes_share_a_directory(tmp_path, how):
+    """Whoever has no key plants nothing where there is one."""
+    pytest.importorskip("obstore")
+    url, seals, keys = f"file://{tmp_path}/kv", protected(how), keys_of(40)
+    nodes = [Threaded(url, **seals) for _ in range(2)]
     nodes[0].share(keys[:30])
     assert nodes[0].released == Counter(keys[:30])
     assert nodes[1].find(keys) == 30
@@ -112,7 +118,7 @@ def test_two_nodes_share_a_directory(tmp_path, key_file, protection):
     nodes[1].clock.advance(60)
     assert nodes[1].find(keys[30:]) == 10
     planted = nodes[1].read(keys[30:])
-    if protection:
+    if seals:
         assert all(isinstance(outcome, Corrupt) for outcome in planted)
         assert stranger.find(keys[30:31]) == 1, "a stranger remembers"
         assert not list((tmp_path / "kv").rglob(keys[30].hex())), "what was planted is deleted"
@@ -143,12 +149,3 @@ def test_a_server_killed_in_the_middle_costs_blocks_and_comes_back_by_itself(tmp
         assert node.find(prompts[0]) == 4
         assert node.read(prompts[0]) == [Hit("remote")] * 4
         node.close()
-
-
-def test_a_bad_address_and_a_bad_key_file_are_refused_at_the_start(tmp_path):
-    """Both typed, both with a remedy."""
-    with pytest.raises(TierFault, match="no shared store"):
-        Threaded("ftp://h")
-    with pytest.raises(SettingsError) as info:
-        Threaded(f"file://{tmp_path}/kv", key_file=tmp_path / "absent")
-    assert info.value.key == "remote.key_file"
