@@ -46,7 +46,7 @@ _ANSWERS: tuple[tuple[str, type[TierError], str, str], ...] = (
         "NoPermissionError",
         TierReadOnly,
         "the server's ACL refuses a command to this user",
-        "allow it SET, GETRANGE, EXISTS, UNLINK and SCAN on the names ~*",
+        "allow it SET, GETRANGE, EXISTS, UNLINK, SCAN, PING and SELECT on the names ~*",
     ),
     ("AuthenticationError", TierFault, *_REFUSED),
     ("AuthorizationError", TierFault, *_REFUSED),
@@ -185,7 +185,7 @@ def redacted(url: str) -> str:
 def _options(config: RedisConfig) -> dict[str, Any]:
     """What connections are made with. Raises ValueError for a URL that is none, or that has
     options: ssl_cert_reqs=none would switch off what protects."""
-    from redis.backoff import ExponentialWithJitterBackoff  # noqa: PLC0415
+    from redis.backoff import EqualJitterBackoff  # noqa: PLC0415
     from redis.connection import parse_url  # noqa: PLC0415
     from redis.retry import Retry  # noqa: PLC0415
 
@@ -195,7 +195,7 @@ def _options(config: RedisConfig) -> dict[str, Any]:
     options |= {
         "socket_timeout": config.timeout_s,
         "socket_read_size": _READ_BYTES,
-        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.2), 1),
+        "retry": Retry(EqualJitterBackoff(base=0.05, cap=0.2), 1),
         "health_check_interval": 30,
         "protocol": 2,
     }

@@ -141,12 +141,16 @@ def test_a_password_is_asked_for_and_taken_from_the_settings(tmp_path):
 
 @pytest.mark.server
 def test_an_acl_user_that_may_only_read_is_read_only(tmp_path):
-    """Reading goes on; writing is refused as read-only."""
-    rule = "reader on >s3cret ~* &* -@all +getrange +exists +scan +client +ping"
+    """Reading goes on, with no more rights than the guide says, in any database; writing is
+    refused as read-only."""
+    rule = "reader on >s3cret ~* -@all +getrange +exists +scan +ping +select"
     with running(tmp_path, "--user", *rule.split()) as server:
-        tier_at(server.url).put([NAME], [VALUE])
-        reader = tier_at(server.url, user="reader", password="s3cret")
+        url = f"{server.url[:-1]}3"
+        tier_at(url).put([NAME], [VALUE])
+        reader = tier_at(url, user="reader", password="s3cret")
         assert reader.get([NAME], 100) == [memoryview(b"headerpayload")]
+        assert reader.has([NAME]) == [True]
+        assert list(reader.names("")) == [NAME]
         assert isinstance(refusal(reader), TierReadOnly)
 
 
