@@ -73,6 +73,23 @@ def test_memory_is_pinned_where_cuda_is(tmp_path: Path, monkeypatch: pytest.Monk
     assert driver.retained == 1
 
 
+def test_a_failed_start_leaves_nothing_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is still registered would fail the next try in this process."""
+    driver = FakeDriver()
+    monkeypatch.setattr("pagoda.store.open.find_cuda", lambda: Cuda(driver))
+    monkeypatch.setattr(DriveTier, "scan", unreadable)
+    with pytest.raises(TierFault, match="cannot be read"):
+        open_store(pinned(tmp_path, "auto"), Runtime(executor=SteppedExecutor()))
+    assert driver.pinned == {}
+
+
+def unreadable(tier: DriveTier) -> None:
+    """A table of headers that the drive does not give."""
+    raise TierFault("the table cannot be read", tier=tier.name)
+
+
 def test_pinning_that_must_be_and_cannot_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,9 @@ def test_a_slot_comes_back_to_its_direction_and_waits_its_turn() -> None:
     first[:], second[:] = b"1" * PAGE, b"2" * PAGE
     assert bytes(first) == b"1" * PAGE
     slots.give(first)
+    down = slots.take(Use.STORE)
+    assert down is not None
+    slots.give(down)
     assert slots.take(Use.STORE) is not None
     slots.give(second)
     again = slots.take(Use.LOAD)
