@@ -111,7 +111,7 @@ def _coverage_as_json(lines: Coverage) -> dict[str, Any]:
     return {
         "share": round(lines.share(), 4),
         "files": {file.name: round(file.share, 4) for file in lines.files()},
-        "not_simulated": list(ELSEWHERE),
+        "not_simulated": ELSEWHERE,
     }
 
 
@@ -131,8 +131,11 @@ def _show(report: dict[str, Any], console: Console) -> None:
         highlight=False,
     )
     if report["coverage"]:
+        elsewhere = len({why for why in report["coverage"]["not_simulated"].values()})
         console.print(
-            f"lines of core and store that ran: {report['coverage']['share']:.1%}", highlight=False
+            f"lines of core and store that ran: {report['coverage']['share']:.1%} (without "
+            f"{elsewhere} kinds of files that are not simulated; --json names them)",
+            highlight=False,
         )
 
 

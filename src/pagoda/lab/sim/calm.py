@@ -51,6 +51,9 @@ class Calm:
         node.check_idle()
         node.check_invariants()
         node.check_stale()
+        if self._rng.random() < 0.05:
+            self._step(node, "clear for good")
+            node.clear_for_good()
         if self._rng.random() < 0.1:
             self._step(node, "stop and start")
             node.stop()

@@ -46,8 +46,8 @@ def label_of(slot: int, header: bytes) -> Label:
 
 
 class Drive:
-    """One drive from new to worn out. `suspects` are the keys of blocks whose bytes a fault may
-    have changed there; `scarred` says that one has changed headers."""
+    """One drive from new to worn out. `damaged` are slots whose payload a fault may have
+    changed; `scarred` says that one has changed headers."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class Drive:
     ) -> None:
         self.name = name
         self.medium = Medium(slots=slots, identity=rng.randbytes(16))
-        self.suspects: set[Key] = set()
+        self.damaged: set[int] = set()
+        self.keys: dict[int, Key] = {}  # of the block that each slot was committed with last
         self.scarred = False
         self.comes_up = True
         self.free_bytes = 2 * _FLOOR_BYTES
@@ -80,14 +81,14 @@ class Drive:
             if header != EMPTY and digest(header[:_BODY]) == header[_BODY:]
         ]
 
-    def key_at(self, slot: int) -> Key | None:
-        """The key that a slot's header names."""
-        header = self.medium.headers[slot]
-        return None if header == EMPTY else label_of(slot, header).key
-
     def suspect(self, slots: Iterable[int]) -> None:
         """The bytes of the blocks in these slots may have changed."""
-        self.suspects.update(key for slot in slots if (key := self.key_at(slot)) is not None)
+        self.damaged.update(slots)
+
+    @property
+    def suspects(self) -> set[Key]:
+        """Keys of blocks whose bytes a fault may have changed."""
+        return {self.keys[slot] for slot in self.damaged if slot in self.keys}
 
     def wear(self) -> Wear:
         """The budget that a process starts with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from pagoda.core import native
@@ -40,7 +41,8 @@ Tell = Callable[[int], None]  # steps done
 def run_seed(plan: Plan, seed: int, tell: Tell = lambda _: None) -> Outcome:
     """One run in this process."""
     coverage = Coverage() if plan.coverage else None
-    simulation = Simulation(seed, nodes=plan.nodes)
+    with coverage.watching() if coverage else nullcontext():
+        simulation = Simulation(seed, nodes=plan.nodes)
     stretch = 0
     while simulation.steps < plan.steps and simulation.report.failed is None:
         stretch += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pagoda.core.holdings import Selection
 from pagoda.core.identity import Key
 from pagoda.engine.device import DeviceBlocks
 from pagoda.lab.sim.failure import Check, ensure
@@ -67,6 +68,15 @@ class DeviceMemory:
             if self.blocks.state.key_of(block) is None:
                 self.fill(block, _GONE)
         self.blocks.give_back(blocks)
+
+    def links(self) -> Iterable[tuple[Key, Key]]:
+        """Parents are not remembered here; only a prefix' clearing asks for them."""
+        return ()
+
+    def drop(self, selection: Selection, keys: frozenset[Key] | None) -> int:
+        """Forget everything: no other selection is cleared in the simulation."""
+        del selection, keys
+        return self.blocks.forget()
 
     def check(self, block: int) -> None:
         """Nobody wrote into a block since the engine looked last."""

@@ -8,17 +8,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pagoda.core.budget import Endurance
+from pagoda.core.holdings import Cleared, Selection
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
 from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DeviceMemory
 from pagoda.lab.sim.remote import Remote
-from pagoda.lab.sim.requests import Context, Requests
+from pagoda.lab.sim.requests import REMOTE, Context, Requests
 from pagoda.lab.sim.restart import Restart
 from pagoda.lab.sim.tier import Flight, SimTier
 from pagoda.lab.sim.watch import Watch
 from pagoda.lab.sim.world import BLOCK_BYTES, World
+from pagoda.store.clearing import Clearing
 from pagoda.store.executor import Runtime
 from pagoda.store.scrub import ScrubPlan
 from pagoda.store.store import Store, StoreConfig
@@ -115,10 +117,7 @@ class Node:
             clock=around.clock,
             rng=around.rng,
             flights=self.flights,
-            suspects={
-                "remote": around.remote.suspects,
-                **{tier.name: tier.drive.suspects for tier in self.tiers},
-            },
+            suspects=self.suspects,
         )
         self.requests = Requests(self.store, self.memory, context)
 
@@ -126,6 +125,7 @@ class Node:
         """The process ends at once. A power cut also takes what was not synced."""
         for drive in self.drives if power else ():
             drive.medium.cut_power(self._around.rng.random)
+            drive.keys.update((label.slot, label.key) for label in drive.labels())
             drive.suspect(drive.medium.doubtful)
         self.open()
 
@@ -150,11 +150,13 @@ class Node:
 
     def suspicious(self, *, everywhere: bool) -> bool:
         """Whether a tier, or the shared store as well, may hold a damaged block."""
-        damaged = any(tier.drive.suspects for tier in self.tiers)
+        damaged = any(tier.drive.damaged for tier in self.tiers)
         return damaged or (everywhere and bool(self._around.remote.suspects))
 
     def suspects(self, tier: str) -> AbstractSet[Key]:
         """Keys of blocks that a fault may have damaged in a tier."""
+        if tier == REMOTE:
+            return self._around.remote.suspects
         return next(each for each in self.tiers if each.name == tier).drive.suspects
 
     # Interrupts of I/O: other things happen in the middle of an operation.
@@ -212,6 +214,28 @@ class Node:
         self.store.clear()
         self.requests.cleared = gone
         self.check_cleared()
+
+    def clear_for_good(self, limit: int = 4000) -> None:
+        """Clear as an operator does: proven, with no header left for a restart to find."""
+        told: list[Cleared] = []
+        clearing = Clearing(
+            self.store, Selection(), self.memory, runtime=self.store.runtime, tell=told.append
+        )
+        clearing.start()
+        for _ in range(limit):
+            moved = self.run_io()
+            self.poll()
+            clearing.poll()
+            if not moved and clearing.done and self.store.idle:
+                break
+            if not moved:
+                self._around.clock.advance(0.2)
+        else:
+            raise Failure(Check.LIVENESS, f"{self.name}: a clearing never ends")
+        ensure(told[0].verified, Check.CLEARED, f"{self.name}: a clearing failed: {told[0]}")
+        for drive in self.drives:
+            left = [label.slot for label in drive.labels()]
+            ensure(not left, Check.CLEARED, f"{drive.name}: headers of slots {left} still stand")
 
     def check_cleared(self) -> None:
         """Nothing that was cleared is found here, unless it was saved again since."""

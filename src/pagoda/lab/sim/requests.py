@@ -7,7 +7,7 @@ the naive model instead.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ from pagoda.store.writer import Block
 
 _ZEROS = bytes(BLOCK_BYTES)
 _NEGATIVE_S = 15.0  # half of what the store promises: it counts from when it heard
-_REMOTE = "remote"
+REMOTE = "remote"
 _POISON = b"\xcc" * BLOCK_BYTES
 
 
@@ -38,6 +38,7 @@ class Request:
     blocks: list[int]
     first: int
     restore: Restore | None = None
+    writes_before: int = 0  # how many blocks had been stored when the restore began
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +78,7 @@ class Context:
     clock: Callable[[], float]
     rng: random.Random
     flights: list[Flight]
-    suspects: Mapping[str, AbstractSet[Key]]
+    suspects: Callable[[str], AbstractSet[Key]]
 
 
 class Requests:
@@ -94,6 +95,8 @@ class Requests:
         self.patient = False  # no client goes away when its cache is slow
         # Until when a key must not be asked for again, and the tier that had it wrong.
         self._bad: dict[Key, tuple[float, str]] = {}
+        self._writes = 0
+        self._stored: dict[Key, int] = {}  # the number of its last write
         self._unpublished: dict[str, set[Key]] = {}  # committed in a tier, not yet told of
         self._store = store
         self._memory = memory
@@ -138,6 +141,7 @@ class Requests:
         restores = self._store.restore_all([(keys, views) for _, keys, views in restoring])
         for (request, _, _), restore in zip(restoring, restores, strict=True):
             request.restore = restore
+            request.writes_before = self._writes
 
     def _admit(self, prompt: Prompt, blocks: int) -> Request | None:
         """Lease what is cached, and reserve the rest; None when there is no memory for it."""
@@ -195,6 +199,8 @@ class Requests:
         hears of it."""
         self._unpublished.setdefault(tier, set()).update(keys)
         for key in keys:
+            self._writes += 1
+            self._stored[key] = self._writes
             self._bad.pop(key, None)
 
     def published(self, tier: str) -> None:
@@ -239,7 +245,7 @@ class Requests:
         flying = restore.flying()
         for position, outcome in enumerate(restore.outcomes):
             self.tally.count(outcome)
-            self._remember(prompt.keys[first + position], outcome)
+            self._remember(prompt.keys[first + position], outcome, request.writes_before)
             if position not in flying:
                 block = request.blocks[first + position]
                 self._check(outcome, bytes(self._memory.views[block]), prompt, first + position)
@@ -291,13 +297,16 @@ class Requests:
             case _:
                 ensure(content == _ZEROS, Check.BUFFERS, f"{where}: {outcome} left bytes behind")
         if isinstance(outcome, Corrupt) and outcome.reason is not Reason.TRUNCATED:
-            damaged = prompt.keys[position] in self._suspects[outcome.tier]
+            damaged = prompt.keys[position] in self._suspects(outcome.tier)
             ensure(damaged, Check.REASON, f"{where}: {outcome}, but nothing damaged it there")
 
-    def _remember(self, key: Key, outcome: Outcome) -> None:
-        """A bad block is not asked for again for a while; one that is being stored anew is."""
-        bad = isinstance(outcome, Corrupt | Unavailable) and outcome.reason is not Reason.TIMEOUT
-        if bad and not any(key in keys for keys in self._unpublished.values()):
+    def _remember(self, key: Key, outcome: Outcome, writes_before: int) -> None:
+        """A bad block is not asked for again for a while; one that was stored anew since the
+        restore began, or of which the store has not heard yet that it was, is."""
+        if not isinstance(outcome, Corrupt | Unavailable) or outcome.reason is Reason.TIMEOUT:
+            return
+        known = not any(key in keys for keys in self._unpublished.values())
+        if known and self._stored.get(key, 0) <= writes_before:
             self._bad[key] = (self._clock() + _NEGATIVE_S, outcome.tier)
 
     def _check_trusted(self, keys: Sequence[Key]) -> None:
@@ -308,7 +317,7 @@ class Requests:
         for key in keys:
             if key in self._bad:
                 # What a shared store has spoilt may still be had from a tier of our own.
-                elsewhere = self._bad[key][1] == _REMOTE and self._held_here(key)
+                elsewhere = self._bad[key][1] == REMOTE and self._held_here(key)
                 ensure(elsewhere, Check.NEGATIVE, "a block that was bad is asked for again")
 
     def _held_here(self, key: Key) -> bool:

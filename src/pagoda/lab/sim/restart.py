@@ -30,15 +30,11 @@ class Restart:
         for name, labels in self._labels.items():
             by_slot = {label.slot: label for label in labels}
             for key, slot in levels[name].state.published():
-                label = by_slot.get(slot)
-                ensure(
-                    label is not None and label.key == key,
-                    Check.RESTART,
-                    f"{name}: slot {slot} is found, and was never committed",
-                )
+                committed = slot in by_slot and by_slot[slot].key == key
+                why = f"{name}: slot {slot} is found, and was never committed"
+                ensure(committed, Check.RESTART, why)
                 ensure(key not in found, Check.RESTART, "one block is found twice")
-                if label is not None:
-                    found[key] = label
+                found[key] = by_slot[slot]
         missing = len(copies.keys() - found.keys())
         ensure(missing == 0, Check.RESTART, f"{missing} committed blocks are not found")
         for key, label in found.items():
@@ -50,7 +46,7 @@ class Restart:
         """Beside every sound header lies the payload that was sealed, and synced before it."""
         for label in drive.labels():
             truth = world.truth_of(label.key)
-            doubtful = label.key in drive.suspects or label.slot in drive.medium.doubtful
+            doubtful = label.slot in drive.damaged | drive.medium.doubtful
             if doubtful or label.key == ROOT:  # the root: a block that the store itself tries
                 continue
             ensure(

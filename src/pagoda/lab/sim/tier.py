@@ -141,10 +141,11 @@ class SimTier(FaultyTier):
     def _mark_suspects(self, labels: Sequence[Label]) -> None:
         """Blocks whose payloads a fault kept from arriving whole, or that another's hit."""
         for label in labels:
+            self.drive.keys[label.slot] = label.key
             if label.slot in self._spoilt:
-                self.drive.suspects.add(label.key)
+                self.drive.damaged.add(label.slot)
             else:
-                self.drive.suspects.discard(label.key)
+                self.drive.damaged.discard(label.slot)
         self._spoilt.difference_update(label.slot for label in labels)
 
     def _spoil(self, slots: Sequence[int]) -> None:
