@@ -83,6 +83,21 @@ def test_a_stuck_drive_holds_up_nobody(pool: Pool) -> None:
     assert sum(pool.blocks()) == 24
 
 
+def test_a_drive_that_is_busy_reading_is_spared(pool: Pool) -> None:
+    """Of two drives whose turn it could be, the one with less to do takes the run."""
+    pool.run_of(1)
+    keys = keys_of(3)
+    pool.save_all(keys)
+    pool.forget_memory()
+    for number in (0, 1):
+        key = next(key for key, held in zip(keys, pool.where(keys), strict=True) if number in held)
+        pool.start([key])
+    pool.executor.hold()  # both read
+    pool.save_all(keys_of(1, salt=1))
+    assert pool.where(keys_of(1, salt=1)) == [{2}]
+    pool.executor.unhold()
+
+
 def test_a_hanging_write_is_told_and_its_drive_rests(pool: Pool) -> None:
     """A write has a deadline as a read has; what it holds comes back when it ends."""
     pool.save(keys_of(4))
@@ -92,6 +107,7 @@ def test_a_hanging_write_is_told_and_its_drive_rests(pool: Pool) -> None:
     pool.clock.advance(31)
     pool.store.poll()
     assert reasons(pool, Degraded) == [Reason.TIMEOUT]
+    pool.clock.advance(1000)
     pool.store.poll()
     assert len(pool.told(Degraded)) == 1, "told once"
 
@@ -312,6 +328,8 @@ def test_an_account_that_cannot_be_kept_stops_the_writing() -> None:
     pool.drives[0].ledger_error = TierFault("cannot write the ledger", tier="drive0")
     pool.save_all(keys_of(2))
     assert pool.blocks() == [0]
+    assert pool.drives[0].budget is not None
+    assert pool.drives[0].budget.usable_bytes == 0
     assert reasons(pool, Degraded) == [Reason.IO_ERROR]
     pool.drives[0].ledger_error = None
     pool.clock.advance(6)
