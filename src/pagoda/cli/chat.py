@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import os
 import sys
 import time
 import unicodedata
@@ -18,9 +16,10 @@ import typer
 
 from pagoda.cli.answers import Counts, EngineSource, Message, Options, ServerSource, Source
 from pagoda.cli.flags import takes_settings
-from pagoda.core.errors import PagodaError, SettingsError
+from pagoda.cli.server import api_key_of, server_url
+from pagoda.core.errors import PagodaError
 from pagoda.lab.progress import Step, terminal
-from pagoda.settings import Rank, Resolved, Server
+from pagoda.settings import Rank, Resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,35 +184,6 @@ def ask(source: Source, messages: list[Message], screen: Screen) -> Answer:
     )
 
 
-def server_url(server: Server) -> str:
-    """The URL under which this machine reaches a server with these settings."""
-    try:
-        address = ipaddress.ip_address(server.host.strip("[]"))
-    except ValueError:
-        return f"http://{server.host}:{server.port}"
-    if address.is_unspecified:
-        return f"http://127.0.0.1:{server.port}"
-    return (
-        f"http://[{address}]:{server.port}"
-        if address.version == 6
-        else f"http://{address}:{server.port}"
-    )
-
-
-def _api_key(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get("PAGODA_API_KEY", "")
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"cannot read the API key in {file}",
-            key="api_key",
-            source="--api-key-file",
-            remedy="name a readable file that holds the key and nothing else",
-        ) from error
-
-
 @takes_settings("model", "engine", "host", "drive", "store")
 def command(  # noqa: PLR0913 - a command's parameters are its flags
     resolved: Resolved,
@@ -252,7 +222,7 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
             tell(Step(f"loading {settings.model.path}"))
             source = EngineSource(open_engine(settings), options=options)
     else:
-        key = _api_key(api_key_file)
+        key = api_key_of(api_key_file)
         if url is None:  # our own server: its settings tell the key
             url, key = (
                 server_url(settings.server),

@@ -48,6 +48,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("demo", "pagoda.cli.demo", "See an answer come from sealed KV after a restart."),
     Entry("serve", "pagoda.cli.serve", "Serve a model over the OpenAI API."),
     Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
+    Entry("cache", "pagoda.cli.cache", "See, clear and fill the caches of a running server."),
     Entry("inspect", "pagoda.cli.inspect", "Show what is in a drive, and verify it."),
     Entry("bench", "pagoda.cli.bench", "Measure a server, the engine or the tiers."),
     Entry("lab", "pagoda.cli.lab", "Break the cache on purpose, and see that it never lies."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from contextlib import ExitStack
@@ -14,15 +13,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pagoda.core.errors import RequestError
-from pagoda.engine.api import CacheScope, Engine
+from pagoda.engine.api import Engine
 from pagoda.serve.answers import Answer, EventStream, Header, gather
 from pagoda.serve.body import parse_body
+from pagoda.serve.cache import CacheEndpoints
 from pagoda.serve.choices import check_limits, requests_for
 from pagoda.serve.config import ServeConfig
 from pagoda.serve.errors import JsonResponse
 from pagoda.serve.job import Job
-from pagoda.serve.prompts import Tokens, chat_prompt, completion_prompts, room_for_answer
-from pagoda.serve.schema import ChatBody, CommonBody, CompletionBody, ResetBody
+from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt, room_for_answer
+from pagoda.serve.schema import ChatBody, CommonBody, CompletionBody
 from pagoda.serve.shapes import ChatShape, CompletionShape, Json, Shape
 from pagoda.serve.traffic import Traffic
 
@@ -52,7 +52,7 @@ class Endpoints:
             Route("/v1/completions", self.complete, methods=["POST"]),
             Route("/health", self.health, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
-            Route("/cache/reset", self.reset, methods=["POST"]),
+            *CacheEndpoints(self._engine, self._traffic).routes,
         ]
 
     async def models(self, request: Request) -> Response:
@@ -75,12 +75,6 @@ class Endpoints:
     async def metrics(self, request: Request) -> Response:
         del request
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
-
-    async def reset(self, request: Request) -> Response:
-        body = await parse_body(request, ResetBody, self._traffic)
-        # It waits for the engine's current step; the answers of others must not wait with it.
-        released = await asyncio.to_thread(self._engine.reset_cache, CacheScope(body.scope))
-        return JsonResponse({"released": released})
 
     async def chat(self, request: Request) -> Response:
         body = await parse_body(request, ChatBody, self._traffic)
@@ -117,7 +111,7 @@ class Endpoints:
     async def _prompts(self, body: CommonBody, *, asked: int | None) -> list[tuple[Tokens, int]]:
         """Each prompt's tokens, and the room for its answer."""
         if isinstance(body, ChatBody):
-            prompts, param = [await chat_prompt(body, self._engine.codec)], "messages"
+            prompts, param = [await message_prompt(body.messages, self._engine.codec)], "messages"
         else:
             assert isinstance(body, CompletionBody), "there are two kinds of bodies"
             prompts = await completion_prompts(body.prompt, self._engine.codec, self._card)

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pagoda.core.errors import ContextExceeded, RequestError
 from pagoda.engine.api import Codec, ModelCard
-from pagoda.serve.schema import ChatBody
+from pagoda.serve.schema import Message
 
-__all__ = ["chat_prompt", "completion_prompts", "room_for_answer"]
+__all__ = ["completion_prompts", "message_prompt", "room_for_answer"]
 
 T = TypeVar("T")
 Tokens = tuple[int, ...]
@@ -20,9 +20,9 @@ Tokens = tuple[int, ...]
 INLINE_CHARS = 2048
 
 
-async def chat_prompt(body: ChatBody, codec: Codec) -> Tokens:
+async def message_prompt(turns: list[Message], codec: Codec) -> Tokens:
     """The tokens of a chat, with the assistant's turn opened."""
-    messages = [message.for_template() for message in body.messages]
+    messages = [message.for_template() for message in turns]
     size = sum(len(turn["content"]) for turn in messages)
     return tuple(await _aside(lambda: codec.render_chat(messages), size))
 

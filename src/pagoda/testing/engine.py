@@ -23,6 +23,7 @@ from pagoda.engine.api import (
     Usage,
 )
 from pagoda.engine.detokenize import StopMatcher
+from pagoda.testing.cache import FakeCache
 
 __all__ = ["ByteCodec", "FakeEngine", "echo"]
 
@@ -98,6 +99,7 @@ class FakeEngine:
         self.submitted: list[Request] = []
         self.cancelled: list[str] = []
         self.resets: list[CacheScope] = []
+        self.cache = FakeCache()
         self._thread = threading.Thread(target=self._run, name="fake-engine", daemon=True)
         self._thread.start()
 

@@ -1,0 +1,59 @@
+"""What a drive directory holds of each namespace, read from outside, beside an engine or not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagoda.core.holdings import UNKNOWN
+from pagoda.seal.header import Seal
+from pagoda.store.catalogue import Catalogue
+from pagoda.store.inspect import DriveInspector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Blocks of one namespace in a drive. `current` is None: only an engine knows what it
+    serves. Otherwise as core.holdings.Holding."""
+
+    tier: str
+    namespace: str
+    tenant: str
+    current: None
+    blocks: int
+    size_bytes: int
+    tokens: int
+    longest_chain: int
+    oldest_s: int
+    newest_s: int
+
+
+def stored_in(directory: Path, *, before_s: float | None = None) -> list[Stored]:
+    """By namespace, the most bytes first; with `before_s`, only blocks written earlier (seconds
+    since the epoch). Writes nothing, takes no lock. Raises TierError for what is no drive."""
+    entries, _ = DriveInspector(directory).entries()
+    catalogue = Catalogue([directory])
+    seals: dict[bytes, list[Seal]] = defaultdict(list)
+    for entry in entries:
+        if before_s is None or entry.seal.created_ms < before_s * 1000:
+            seals[entry.seal.namespace].append(entry.seal)
+    found = [_sum(some, catalogue) for some in seals.values()]
+    return sorted(found, key=lambda one: -one.size_bytes)
+
+
+def _sum(some: list[Seal], catalogue: Catalogue) -> Stored:
+    name = some[0].namespace
+    origin = catalogue.origin(name)
+    return Stored(
+        tier="drive",
+        namespace=name.hex(),
+        tenant=UNKNOWN if origin is None else origin.tenant,
+        current=None,
+        blocks=len(some),
+        size_bytes=sum(seal.stored_bytes for seal in some),
+        tokens=sum(seal.tokens for seal in some),
+        longest_chain=max(seal.depth for seal in some) + 1,
+        oldest_s=min(seal.created_ms for seal in some) // 1000,
+        newest_s=max(seal.created_ms for seal in some) // 1000,
+    )

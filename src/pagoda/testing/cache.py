@@ -1,0 +1,117 @@
+"""The caches of an engine without a model: canned facts, and a record of what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagoda.core.errors import PagodaError
+from pagoda.core.holdings import (
+    SHARED,
+    Cleared,
+    Holding,
+    Lookup,
+    Place,
+    Prefetched,
+    PrefetchState,
+    Scanned,
+    Scope,
+    Ttl,
+    tenant_id,
+)
+from pagoda.engine.api import Cache
+
+__all__ = ["FakeCache"]
+
+
+@dataclass
+class FakeCache(Cache):
+    """Blocks of 16 tokens: half of every prompt is resident in `host`, and prefetches take three
+    looks to end. `asked` keeps each call; `failure` is raised by all, once it is set. Clearings
+    end at once unless `hold` is set; then they wait in `held`."""
+
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    failure: PagodaError | None = None
+    hold: bool = False
+    held: list[Future[Cleared]] = field(default_factory=list)
+    _ttls: dict[str | None, float] = field(default_factory=dict)
+    _looks: int = 0
+
+    def holdings(self, scope: Scope) -> list[Holding]:
+        self._note("holdings", scope)
+        return [_holding("host", SHARED, 3), _holding("drive", tenant_id("a"), 5)]
+
+    def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:
+        self._note("lookup", tuple(prompt), salt)
+        tokens = len(prompt) // 2 // 16 * 16
+        return Lookup(
+            prompt_tokens=len(prompt),
+            block_tokens=16,
+            resident_tokens=tokens,
+            places=(
+                Place(tier="device", held=0, first=0),
+                Place(tier="host", held=tokens, first=tokens),
+            ),
+        )
+
+    def clear(self, scope: Scope) -> Future[Cleared]:
+        self._note("clear", scope)
+        done: Future[Cleared] = Future()
+        if self.hold:
+            self.held.append(done)
+        else:
+            done.set_result(cleared())
+        return done
+
+    def ttls(self) -> list[Ttl]:
+        self._note("ttls")
+        return [Ttl(tenant=tenant, seconds=seconds) for tenant, seconds in self._ttls.items()]
+
+    def set_ttl(self, seconds: float | None, *, tenant: str | None, salt: str | None) -> None:
+        self._note("set_ttl", seconds, tenant, salt)
+        name = tenant if salt is None else tenant_id(salt)
+        self._ttls.pop(name, None)
+        if seconds is not None:
+            self._ttls[name] = seconds
+
+    def prefetch(self, prompt: Sequence[int], salt: str) -> Prefetched:
+        self._note("prefetch", tuple(prompt), salt)
+        self._looks = 0
+        return self._progress()
+
+    def prefetches(self) -> list[Prefetched]:
+        self._note("prefetches")
+        self._looks = min(3, self._looks + 1)
+        return [self._progress()]
+
+    def _progress(self) -> Prefetched:
+        state = PrefetchState.DONE if self._looks == 3 else PrefetchState.RUNNING
+        return Prefetched(id="prefetch-1", state=state, blocks=4, present=1, done=self._looks)
+
+    def _note(self, *call: Any) -> None:
+        self.asked.append(call)
+        if self.failure is not None:
+            raise self.failure
+
+
+def cleared() -> Cleared:
+    """Three blocks and one leftover header, all gone."""
+    scan = Scanned(tier="drive", headers=7, left=0, newer=0)
+    return Cleared(dropped={"host": 1, "drive": 2}, erased=1, scans=(scan,), verified=True)
+
+
+def _holding(tier: str, tenant: str, blocks: int) -> Holding:
+    return Holding(
+        tier=tier,
+        namespace="ab" * 32,
+        tenant=tenant,
+        current=True,
+        blocks=blocks,
+        size_bytes=blocks * 4096,
+        tokens=blocks * 16,
+        longest_chain=blocks,
+        oldest_s=1_000,
+        newest_s=2_000,
+    )
