@@ -15,6 +15,8 @@ class SlotRing:
 
     def __init__(self, size: int) -> None:
         self._ring = np.arange(size, dtype=np.int32)
+        self._at = self._ring.data  # the same memory, for one slot at a time
+        self._size = size
         self._first = 0
         self._count = size
 
@@ -34,15 +36,15 @@ class SlotRing:
         count = min(count, self._count)
         if count <= 0:
             return []
-        taken = self._window(count).tolist()
-        self._first = (self._first + count) % len(self._ring)
+        taken: list[int] = self._window(count).tolist()
+        self._first = (self._first + count) % self._size
         self._count -= count
-        return [int(slot) for slot in taken]
+        return taken
 
     def put(self, slot: int) -> None:
         """One more at the back."""
-        assert self._count < len(self._ring), "a ring holds each slot once"
-        self._ring[(self._first + self._count) % len(self._ring)] = slot
+        assert self._count < self._size, "a ring holds each slot once"
+        self._at[(self._first + self._count) % self._size] = slot
         self._count += 1
 
     def slots(self) -> list[int]:
@@ -51,6 +53,6 @@ class SlotRing:
 
     def _window(self, count: int) -> NDArray[np.int32]:
         end = self._first + count
-        if end <= len(self._ring):
+        if end <= self._size:
             return self._ring[self._first : end]
-        return np.concatenate([self._ring[self._first :], self._ring[: end - len(self._ring)]])
+        return np.concatenate([self._ring[self._first :], self._ring[: end - self._size]])

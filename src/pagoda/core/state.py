@@ -139,7 +139,10 @@ class TierState:
         done: list[int] = []
         for slot, key in zip(slots, keys, strict=True):
             assert self._state_at[slot] == _RESERVED, f"{self.name}: slot {slot} not reserved"
-            if self._index.add(key, slot):
+            known = not self._index.add(key, slot)
+            if known and self.slot_of(key) is None:  # it led nowhere
+                known = not self._index.add(key, slot)
+            if not known:
                 self._state_at[slot] = _PUBLISHED
                 done.append(slot)
         return done

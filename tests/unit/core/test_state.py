@@ -260,3 +260,12 @@ def test_a_slot_has_one_key() -> None:
     assert state.slot_of(key(1)) is None
     assert state.slot_of(key(5)) == 0
     state.check_invariants()
+
+
+def test_a_key_that_led_nowhere_can_be_published_again() -> None:
+    """Were it taken for known, its block could never be found again."""
+    state = _filled()
+    state._states[0] = SlotState.RETIRING
+    slots = state.reserve(1)
+    assert state.publish(slots, [key(1)]) == slots
+    assert state.slot_of(key(1)) == slots[0]
