@@ -574,3 +574,19 @@ def test_without_a_sync_no_header_is_written(config: DriveConfig) -> None:
     Unsynced.failing = False
     assert list(tier.scan()) == []
     tier.close()
+
+
+def test_a_file_system_without_locks_is_not_called_somebody_s(
+    config: DriveConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems refuse `flock`: the error said that another engine was running."""
+
+    def fail(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    before = open_files()
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(TierFault, match="lock") as caught:
+        DriveTier(config)
+    assert caught.value.remedy
+    assert open_files() == before

@@ -42,16 +42,11 @@ class DirectoryLock:
                 path=str(path),
                 remedy="choose another drive.path, or move that file away",
             )
-        if not exclusive(self._fd):
-            owner = _owner(self._fd)
+        try:
+            self._take(directory, tier)
+        except BaseException:
             os.close(self._fd)
-            raise DirectoryLocked(
-                f"{directory} belongs to a running engine: {owner}",
-                tier=tier,
-                path=str(directory),
-                owner=owner,
-                remedy="give each engine its own directory (--drive-path), or stop that one",
-            )
+            raise
         self._sign()
 
     def release(self) -> None:
@@ -62,6 +57,19 @@ class DirectoryLock:
             os.close(self._fd)
             self._fd = -1
 
+    def _take(self, directory: Path, tier: str) -> None:
+        with typed_errors(tier, str(directory / LOCK_NAME)):
+            if exclusive(self._fd):
+                return
+        owner = _owner(self._fd)
+        raise DirectoryLocked(
+            f"{directory} belongs to a running engine: {owner}",
+            tier=tier,
+            path=str(directory),
+            owner=owner,
+            remedy="give each engine its own directory (--drive-path), or stop that one",
+        )
+
     def _sign(self) -> None:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}
         os.ftruncate(self._fd, 0)
@@ -69,10 +77,11 @@ class DirectoryLock:
 
 
 def exclusive(fd: int) -> bool:
-    """Lock an open file for as long as it stays open; False when somebody else has it."""
+    """Lock an open file for as long as it stays open; False when somebody else has it. Raises
+    OSError where the file system knows no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
     return True
 
