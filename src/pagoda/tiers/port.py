@@ -85,7 +85,8 @@ class Streaming(Protocol):
         ...
 
     def read_through(self, slot: int, into: memoryview, see: See) -> int:
-        """Read one payload as `read` does; `see` is shown what arrived in `into`."""
+        """Read one payload as `read` does; `see` is shown what is read, in the slot or in `into`.
+        Whoever may overwrite a slot under a reader has to let the reader notice."""
         ...
 
 

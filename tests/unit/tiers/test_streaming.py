@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,3 +109,27 @@ def test_a_bad_copy_is_not_sealed_as_a_good_one() -> None:
     sealed.store([1], [seal_of(SIZE)], [payload_of(SIZE)])
     outcome, _ = load(sealed, SIZE)
     assert outcome == Corrupt("host", Reason.CORRUPT)
+
+
+class GivenAway(HostTier):
+    """Memory in which a slot is overwritten while it is read."""
+
+    sealed: SealedTier
+
+    def read_through(self, slot: int, into: memoryview, see: See) -> int:
+        def and_overwrite(piece: object) -> None:
+            see(piece)
+            self.sealed.store([slot], [seal_of(SIZE)], [payload_of(SIZE - 1)])
+
+        return super().read_through(slot, into, and_overwrite)
+
+
+def test_a_slot_that_is_given_away_during_a_read_is_refused() -> None:
+    """The digest was of the old bytes, and some of the new ones were copied."""
+    tier = GivenAway(slots=2, slot_bytes=SIZE)
+    sealed = tier.sealed = SealedTier(tier)
+    sealed.store([1], [replace(seal_of(SIZE), generation=4)], [payload_of(SIZE)])
+    into = memoryview(bytearray(b"\xaa" * SIZE))
+    (outcome,) = sealed.load([Order(1, 4, KEY)], [into])
+    assert outcome == Corrupt("host", Reason.MISPLACED)
+    assert into == bytes(SIZE)

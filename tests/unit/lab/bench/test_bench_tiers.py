@@ -155,13 +155,15 @@ def test_the_file_peer_writes_anew_only_what_was_forgotten(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_a_mover_calls_with_every_block_once(depth: int) -> None:
-    """Alone or in threads."""
-    blocks = Blocks.make(block_bytes=4 * KIB, count=7, seed=0)
-    seen: list[int] = []
+@pytest.mark.parametrize("block_bytes", [MIB, 8 * MIB])
+def test_a_mover_calls_with_every_block_once(depth: int, block_bytes: int) -> None:
+    """Alone or in threads, in runs of at most 4 MiB or a block."""
+    blocks = Blocks.make(block_bytes=block_bytes, count=6, seed=0)
+    seen: list[range] = []
     with mover(depth, blocks) as each:
         each(seen.append)
-    assert sorted(seen) == list(range(7))
+    assert sorted(block for run in seen for block in run) == list(range(6))
+    assert max(map(len, seen)) == (4 if block_bytes == MIB else 1)
 
 
 def test_lost_block_fails_the_bench() -> None:
@@ -169,7 +171,7 @@ def test_lost_block_fails_the_bench() -> None:
     blocks = Blocks.make(block_bytes=8 * KIB, count=2, seed=0)
     tier = SealedTier(HostTier(slots=2, slot_bytes=8 * KIB))
     with pytest.raises(AssertionError, match="was lost"):
-        SealedSide(tier, blocks).read(0)
+        SealedSide(tier, blocks).read(range(1))
 
 
 def test_fio_is_asked_for_the_same_size_depth_and_promise(tmp_path: Path) -> None:

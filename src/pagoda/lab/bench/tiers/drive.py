@@ -24,7 +24,7 @@ from pagoda.lab.bench.tiers.pairs import (
     speed_ratio,
 )
 from pagoda.lab.bench.tiers.settings import DEPTH, KIB, MIB, Say, TierSettings
-from pagoda.lab.bench.tiers.sides import Blocks, PlainFile, SealedSide, Side, mover
+from pagoda.lab.bench.tiers.sides import Blocks, Each, PlainFile, SealedSide, Side, mover
 from pagoda.tiers.drive import DriveConfig, DriveTier
 from pagoda.tiers.sealed import SealedTier
 
@@ -101,9 +101,6 @@ def slab_for(directory: Path, blocks: Blocks, *, direct: str = "auto") -> DriveC
         free_floor_bytes=0,
         direct=direct,
     )
-
-
-Each = Callable[[Callable[[int], None]], None]
 
 
 def _sides_of(

@@ -1,7 +1,7 @@
 """The sides of `pagoda bench tiers`: a sealed tier, and the plain I/O that it is made of.
 
-All move the same blocks between the same buffers, one block a call; how many calls run at a
-time is the depth.
+All move the same runs of the same blocks between the same buffers; a run is what the store orders
+at once, about 4 MiB, and at least a block. How many runs move at a time is the depth.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.outcome import Hit
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
+from pagoda.store.level import RUN_BYTES
 from pagoda.tiers.drive.oserrors import typed_errors
 from pagoda.tiers.sealed import Order, SealedTier
 
@@ -54,6 +55,13 @@ class Blocks:
     def size_bytes(self) -> int:
         return self.block_bytes * len(self.payloads)
 
+    @property
+    def runs(self) -> list[range]:
+        """All blocks, in runs as the store orders them."""
+        step = max(1, RUN_BYTES // self.block_bytes)
+        count = len(self.payloads)
+        return [range(first, min(first + step, count)) for first in range(0, count, step)]
+
     def zero_targets(self) -> None:
         """Forget what was read, so that a read that does nothing is noticed."""
         for view in self.into:
@@ -66,11 +74,11 @@ class Blocks:
 
 
 class Side(Protocol):
-    """Something that writes and reads blocks by number."""
+    """Something that writes and reads runs of blocks."""
 
-    def write(self, block: int) -> None: ...
+    def write(self, run: range) -> None: ...
 
-    def read(self, block: int) -> None: ...
+    def read(self, run: range) -> None: ...
 
 
 class SealedSide:
@@ -83,12 +91,14 @@ class SealedSide:
         self._orders = [Order(slot, GENERATION, key) for slot, key in enumerate(keys)]
         self._seals = [_seal(slot, key, blocks.block_bytes) for slot, key in enumerate(keys)]
 
-    def write(self, block: int) -> None:
-        self._tier.store([block], [self._seals[block]], [self._blocks.payloads[block]])
+    def write(self, run: range) -> None:
+        cut = slice(run.start, run.stop)
+        self._tier.store(list(run), self._seals[cut], self._blocks.payloads[cut])
 
-    def read(self, block: int) -> None:
-        (outcome,) = self._tier.load([self._orders[block]], [self._blocks.into[block]])
-        assert isinstance(outcome, Hit), "a sealed block was lost"
+    def read(self, run: range) -> None:
+        cut = slice(run.start, run.stop)
+        outcomes = self._tier.load(self._orders[cut], self._blocks.into[cut])
+        assert all(isinstance(outcome, Hit) for outcome in outcomes), "a sealed block was lost"
 
 
 class PlainFile:
@@ -114,14 +124,16 @@ class PlainFile:
         self.fd = fd
         return bool(_O_DIRECT)
 
-    def write(self, block: int) -> None:
-        size = self._blocks.block_bytes
-        assert os.pwrite(self.fd, self._blocks.payloads[block], block * size) == size
+    def write(self, run: range) -> None:
+        payloads = self._blocks.payloads[run.start : run.stop]
+        written = os.pwritev(self.fd, payloads, run.start * self._blocks.block_bytes)
+        assert written == len(run) * self._blocks.block_bytes, "a short write"
         getattr(os, "fdatasync", os.fsync)(self.fd)
 
-    def read(self, block: int) -> None:
-        size = self._blocks.block_bytes
-        assert os.preadv(self.fd, [self._blocks.into[block]], block * size) == size
+    def read(self, run: range) -> None:
+        into = self._blocks.into[run.start : run.stop]
+        count = os.preadv(self.fd, into, run.start * self._blocks.block_bytes)
+        assert count == len(run) * self._blocks.block_bytes, "a short read"
 
     def close(self) -> None:
         os.close(self.fd)
@@ -134,36 +146,41 @@ class PlainMemory:
         self._blocks = blocks
         self._region = memoryview(aligned_buffer(blocks.size_bytes))
 
-    def write(self, block: int) -> None:
-        _copy(self._place(block), self._blocks.payloads[block])
+    def write(self, run: range) -> None:
+        for block in run:
+            _copy(self._place(block), self._blocks.payloads[block])
 
-    def read(self, block: int) -> None:
-        _copy(self._blocks.into[block], self._place(block))
+    def read(self, run: range) -> None:
+        for block in run:
+            _copy(self._blocks.into[block], self._place(block))
 
     def _place(self, block: int) -> memoryview:
         size = self._blocks.block_bytes
         return self._region[block * size : (block + 1) * size]
 
 
+Each = Callable[[Callable[[range], None]], None]
+
+
 @contextmanager
-def mover(depth: int, blocks: Blocks) -> Iterator[Callable[[Callable[[int], None]], None]]:
-    """A function that calls its argument with every block, `depth` calls at a time.
+def mover(depth: int, blocks: Blocks) -> Iterator[Each]:
+    """A function that calls its argument with every run, `depth` calls at a time.
 
     At depth 1 there is no other thread.
     """
-    every = range(len(blocks.payloads))
+    runs = blocks.runs
 
-    def alone(move: Callable[[int], None]) -> None:
-        for block in every:
-            move(block)
+    def alone(move: Callable[[range], None]) -> None:
+        for run in runs:
+            move(run)
 
     if depth == 1:
         yield alone
         return
     with ThreadPoolExecutor(depth) as threads:
 
-        def each(move: Callable[[int], None]) -> None:
-            for _ in threads.map(move, every):
+        def each(move: Callable[[range], None]) -> None:
+            for _ in threads.map(move, runs):
                 pass
 
         yield each
