@@ -20,7 +20,7 @@ def command(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Just this defect; may be repeated.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds that a defect has to survive.")] = 6,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds that a defect has to survive.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Steps of each seed.")] = 20_000,
     jobs: Annotated[int, typer.Option(min=1, help="Defects to hunt at a time.")] = 1,
     json_to: Json = None,

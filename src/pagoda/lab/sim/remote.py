@@ -56,7 +56,7 @@ class Remote:
         """About some of what it holds, or about all of it."""
         rng, faults = self._rng, self._faulty.faults
         held = list(self._held.values)
-        names = [rng.choice(held) for _ in range(6)] if held else []
+        names = [rng.choice(held) for _ in range(16)] if held else []
         match rng.randrange(9):
             case 0:
                 faults.swap.update(zip(names, reversed(names), strict=True))

@@ -305,6 +305,8 @@ class Requests:
         restore began, or of which the store has not heard yet that it was, is."""
         if not isinstance(outcome, Corrupt | Unavailable) or outcome.reason is Reason.TIMEOUT:
             return
+        if outcome.tier == REMOTE and isinstance(outcome, Unavailable):
+            return  # a failing store is its breaker's matter; its blocks may be sound
         known = not any(key in keys for keys in self._unpublished.values())
         if known and self._stored.get(key, 0) <= writes_before:
             self._bad[key] = (self._clock() + _NEGATIVE_S, outcome.tier)

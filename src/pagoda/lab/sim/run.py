@@ -35,7 +35,7 @@ _WEIGHTS = {
     "time": 6,
     "cancel": 1,
     "fault": 3,
-    "lie": 1,
+    "lie": 2,
     "hold": 1,
     "unhold": 3,
 }
