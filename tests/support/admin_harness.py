@@ -16,6 +16,7 @@ from pagoda.store.admin import Admin
 from pagoda.store.block import Block
 from pagoda.store.catalogue import Catalogue
 from pagoda.store.scopes import Served
+from pagoda.testing.faulty_shared import FaultyShared
 
 WIDTH = 16
 SERVED = Served(
@@ -33,10 +34,17 @@ NEW_WEIGHTS = replace(SERVED, namespace=replace(SERVED.namespace, weights=bytes(
 class AdminHarness(Harness):
     """`served` may be exchanged before `restart`, as new weights are."""
 
-    def __init__(self, directory: Path, *, upper: int = 64, lower: int = 64) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        upper: int = 64,
+        lower: int = 64,
+        shared: FaultyShared | None = None,
+    ) -> None:
         self.directory = directory
         self.served = SERVED
-        super().__init__(upper=upper, lower=lower)
+        super().__init__(upper=upper, lower=lower, shared=shared)
 
     def open(self) -> None:
         super().open()

@@ -74,6 +74,8 @@ def show_cleared(cleared: dict[str, Any]) -> None:
             f"still of what was cleared{newer}",
             highlight=False,
         )
+    for tier in cleared["untouched"]:
+        console.print(f"{tier}: untouched; only whole tenants and namespaces are cleared there")
     verdict = "verified: nothing is left" if cleared["verified"] else "NOT VERIFIED: see the log"
     console.print(verdict)
 

@@ -97,12 +97,14 @@ class Scanned:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
     """What a clearing did. `dropped` counts blocks by tier, `erased` headers of blocks that
-    were already gone; `verified` says that the scans found nothing left."""
+    were already gone; `verified` says that the scans found nothing left. `untouched` names
+    shared stores, when the selection says nothing that their names tell."""
 
     dropped: dict[str, int]
     erased: int
     scans: tuple[Scanned, ...]
     verified: bool
+    untouched: tuple[str, ...] = ()
 
 
 class PrefetchState(StrEnum):

@@ -109,6 +109,11 @@ class TierState:
         """Leases held on all slots together."""
         return int(self.leases.sum())
 
+    def published_mask(self) -> NDArray[np.bool_]:
+        """Which slots a key leads to, by slot."""
+        mask: NDArray[np.bool_] = self._states == _PUBLISHED
+        return mask
+
     def published_slots(self) -> list[int]:
         """Slots that a key leads to, in ascending order."""
         found: list[int] = np.flatnonzero(self._states == _PUBLISHED).tolist()

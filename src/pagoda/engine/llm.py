@@ -346,6 +346,10 @@ class LlmEngine(Engine):
             "device_blocks_used": self._device.used(),
             "device_blocks_cached": self._device.cached(),
             **{f"{name}_blocks_stored": count for name, count in lower.items()},
+            **{
+                f"{name}_scrub_progress": share
+                for name, share in self._parts.store.scrub_progress().items()
+            },
         }
 
 

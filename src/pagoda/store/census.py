@@ -17,7 +17,7 @@ Slots = NDArray[np.intp]
 
 def published(level: Level) -> Slots:
     """The slots that keys lead to."""
-    return np.array(level.state.published_slots(), dtype=np.intp)
+    return np.flatnonzero(level.state.published_mask())
 
 
 def chosen(level: Level, selection: Selection) -> Slots:

@@ -24,6 +24,7 @@ from pagoda.core.holdings import Cleared, Scanned, Selection, lineage
 from pagoda.core.identity import Key
 from pagoda.core.state import SlotState
 from pagoda.store.census import chosen
+from pagoda.store.clearing_shared import SharedPart
 from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.headers_back import ReadBack, Written, read_back
 from pagoda.store.level import Level
@@ -95,6 +96,7 @@ class Clearing:
         self._until_s = runtime.clock() + _DEADLINE_S
         self._wall_ms = runtime.wall_ms
         self._tell = tell
+        self._shared = SharedPart(store.shared, selection)
         self._works = [Work(level) for level in store.levels()]
         self._dropped: Counter[str] = Counter()
         self._erased = 0
@@ -119,7 +121,7 @@ class Clearing:
             return
         for work in self._works:
             self._sweep(work)
-        if all(work.erased() for work in self._works):
+        if self._shared.done and all(work.erased() for work in self._works):
             self._scan()
 
     def _settle(self) -> bool:
@@ -129,6 +131,7 @@ class Clearing:
         self._settled_s = self._wall_ms() // 1000 + 1  # created_s is rounded down
         if self._selection.below is None:
             self._withdraw_chosen()
+        self._shared.start()
         return True
 
     def _withdraw_chosen(self) -> None:
@@ -234,12 +237,15 @@ class Clearing:
 
     def _end(self, *, verified: bool) -> None:
         self.done = True
+        for scan in self._shared.scans():
+            self._dropped[scan.tier] += self._shared.dropped
         self._tell(
             Cleared(
                 dropped={tier: blocks for tier, blocks in self._dropped.items() if blocks},
                 erased=self._erased,
-                scans=tuple(self._as_scanned(work) for work in self._works),
-                verified=verified,
+                scans=(*(self._as_scanned(work) for work in self._works), *self._shared.scans()),
+                verified=verified and self._shared.done and self._shared.verified,
+                untouched=self._shared.untouched(),
             )
         )
 

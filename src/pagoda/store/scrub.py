@@ -137,7 +137,7 @@ class Scrubber:
 
     def _begin(self, one: Pass, now_s: float) -> None:
         """Begin somewhere: processes that never live for a whole pass reach every block yet."""
-        slots = np.array(one.level.state.published_slots(), dtype=np.int32)
+        slots = np.flatnonzero(one.level.state.published_mask()).astype(np.int32)
         one.slots = np.roll(slots, -(self._wall_ms() % len(slots))) if len(slots) else slots
         one.done = one.blocks = one.bad = 0
         one.began_s = now_s if len(slots) else None

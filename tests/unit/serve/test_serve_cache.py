@@ -130,6 +130,7 @@ def test_a_clearing_asks_for_what_was_said(serving, body, scope) -> None:
         "erased": 1,
         "scans": [{"tier": "drive", "headers": 7, "left": 0, "newer": 0}],
         "verified": True,
+        "untouched": [],
     }
 
 

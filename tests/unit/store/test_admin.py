@@ -23,6 +23,8 @@ from pagoda.core.holdings import (
 )
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
+from pagoda.testing.faulty_shared import FaultyShared
+from pagoda.testing.memory_shared import MemoryShared
 
 
 @pytest.fixture
@@ -312,6 +314,53 @@ def test_a_clearing_does_not_wait_for_ever(admin: AdminHarness) -> None:
     admin.executor.unhold()
     admin.settle()
     assert len(told) == 1
+
+
+def test_a_tenants_names_leave_the_shared_store_as_well(tmp_path: Path) -> None:
+    """Deleted and listed again; other tenants' names stay."""
+    medium = FaultyShared(MemoryShared())
+    admin = AdminHarness(tmp_path, shared=medium)
+    admin.put(admin.tokens(1), salt="a")
+    admin.put(admin.tokens(1))
+    admin.settle()
+    assert len(medium.inner.values) == 8
+    cleared = admin.clear(Scope(salt="a"))
+    assert (cleared.verified, cleared.untouched) == (True, ())
+    assert cleared.dropped == {"upper": 4, "lower": 4, "remote": 4}
+    assert {scan.tier: scan.left for scan in cleared.scans} == {"upper": 0, "lower": 0, "remote": 0}
+    mine = SERVED.namespace_of("").hex()
+    assert {name.partition("/")[0] for name in medium.inner.values} == {mine}
+
+
+@pytest.mark.parametrize("scope", [Scope(), Scope(older_than_s=0), Scope(prompt=tuple([1] * 16))])
+def test_a_shared_store_is_left_alone_by_what_its_names_do_not_tell(
+    tmp_path: Path, scope: Scope
+) -> None:
+    """It is everybody's; the answer says that it was not touched."""
+    medium = FaultyShared(MemoryShared())
+    admin = AdminHarness(tmp_path, shared=medium)
+    admin.put(admin.tokens(1))
+    admin.settle()
+    admin.clock.advance(5)
+    cleared = admin.clear(scope)
+    assert (cleared.verified, cleared.untouched) == (True, ("remote",))
+    assert admin.store.counts()["lower"] == 0
+    assert len(medium.inner.values) == 4
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_shared_store_that_keeps_names_is_not_called_clear(tmp_path: Path, fails: bool) -> None:
+    """Whether it says that it cannot delete, or says nothing and does not."""
+    medium = FaultyShared(MemoryShared())
+    admin = AdminHarness(tmp_path, shared=medium)
+    admin.put(admin.tokens(1), salt="a")
+    admin.settle()
+    if fails:
+        medium.faults.read_error = medium.faults.write_error = TierFault("no", tier="remote")
+    else:
+        medium.faults.keep.update(medium.inner.values)
+    assert not admin.clear(Scope(salt="a")).verified
+    assert len(medium.inner.values) == 4
 
 
 def test_lineage_follows_branches_and_ends_in_cycles() -> None:
