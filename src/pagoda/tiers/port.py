@@ -70,15 +70,11 @@ class Tier(Protocol):
 
 @runtime_checkable
 class Streaming(Protocol):
-    """An optional part of the port, for tiers whose bytes pass through the processor: memory,
-    or a file in the page cache.
+    """An optional part of the port, for tiers whose slots are memory of this process.
 
     Whoever digests a payload then sees it piece by piece while it is in the processor's cache,
-    and memory is read once instead of twice. `streams` False: not on this medium.
+    and memory is read once instead of twice.
     """
-
-    @property
-    def streams(self) -> bool: ...
 
     def write_through(self, slot: int, payload: memoryview, see: See) -> None:
         """Write one payload as `write` does; `see` is shown what was given, not what arrived."""
@@ -92,4 +88,4 @@ class Streaming(Protocol):
 
 def streaming(tier: Tier) -> Streaming | None:
     """The tier's streaming part, if it has one."""
-    return tier if isinstance(tier, Streaming) and tier.streams else None
+    return tier if isinstance(tier, Streaming) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.outcome import Corrupt, Hit
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
-from pagoda.tiers.drive import DriveConfig, DriveTier
 from pagoda.tiers.host import HostTier
 from pagoda.tiers.port import See, streaming
 from pagoda.tiers.sealed import Order, SealedTier
@@ -46,19 +44,10 @@ def payload_of(size: int) -> memoryview:
     return buffer
 
 
-@pytest.fixture(params=["host", "drive"])
-def sealed(request: pytest.FixtureRequest, tmp_path: Path) -> SealedTier:
-    """A streaming tier behind seals: memory, or a drive through the page cache."""
-    if request.param == "host":
-        return SealedTier(HostTier(slots=2, slot_bytes=SIZE))
-    config = DriveConfig(
-        directory=tmp_path,
-        capacity_bytes=8 << 20,
-        slot_bytes=SIZE,
-        free_floor_bytes=0,
-        direct="off",
-    )
-    return SealedTier(DriveTier(config))
+@pytest.fixture
+def sealed() -> SealedTier:
+    """A streaming tier behind seals."""
+    return SealedTier(HostTier(slots=2, slot_bytes=SIZE))
 
 
 def load(sealed: SealedTier, size: int) -> tuple[object, memoryview]:
@@ -77,7 +66,6 @@ def test_blocks_of_any_size_come_back(sealed: SealedTier, size: int) -> None:
     outcome, into = load(sealed, size)
     assert outcome == Hit(sealed.name)
     assert into == payload
-    sealed.close()
 
 
 @pytest.mark.parametrize("at", [0, SIZE // 2, SIZE - 1])
@@ -90,7 +78,6 @@ def test_a_flipped_bit_in_any_piece_is_found(sealed: SealedTier, at: int) -> Non
     outcome, into = load(sealed, SIZE)
     assert outcome == Corrupt(sealed.name, Reason.CORRUPT)
     assert into == bytes(SIZE)
-    sealed.close()
 
 
 class Careless(HostTier):

@@ -17,21 +17,15 @@ from pathlib import Path
 
 from pagoda.core.errors import CapacityError, TierFault
 from pagoda.machine.buffers import address, aligned_buffer
-from pagoda.machine.mounts import mount_of, mounts
-from pagoda.machine.tree import HostTree
 from pagoda.seal.header import EMPTY
 from pagoda.tiers.drive import slab
 from pagoda.tiers.drive.file import TIER, Opener, SlabFile
 from pagoda.tiers.drive.lock import DirectoryLock
 from pagoda.tiers.drive.oserrors import typed_errors
 from pagoda.tiers.drive.superblock import PAGE_BYTES, Layout
-from pagoda.tiers.port import Geometry, See
+from pagoda.tiers.port import Geometry
 
 _RUN_BLOCKS = 512  # below IOV_MAX, which is 1024 on Linux
-# Read at a time while a digest looks on: fits a processor's own cache, and is long
-# enough to pay for a call of the kernel; measured from 64 KiB to 1 MiB.
-_PIECE_BYTES = 256 << 10
-_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +66,6 @@ class DriveTier:
             slot_bytes=self._layout.slot_bytes,
             alignment_bytes=PAGE_BYTES if self.direct else 1,
         )
-        self.streams = not self.direct or _in_memory(self.path)
         self.bounced = 0  # payloads copied because their buffer was not aligned
 
     def reserve(self, slots: Sequence[int]) -> None:
@@ -105,25 +98,6 @@ class DriveTier:
             if target is not buffer:
                 buffer[:] = target[: len(buffer)]
         return counts
-
-    def write_through(self, slot: int, payload: memoryview, see: See) -> None:
-        see(payload)  # pieces gain nothing here: the kernel's copy leaves the payload in the cache
-        self.write([slot], [payload])
-
-    def read_through(self, slot: int, into: memoryview, see: See) -> int:
-        if not self._fits(into):
-            (count,) = self.read([slot], [into])
-            see(into[:count])
-            return count
-        for start in range(0, len(into), _PIECE_BYTES):
-            piece = into[start : start + _PIECE_BYTES]
-            with typed_errors(self.name, str(self.path)):
-                offset = self._layout.payload_at(slot) + start
-                count = self._file.read_payloads([piece], offset)
-            see(piece[:count])
-            if count < len(piece):
-                return start + count
-        return len(into)
 
     def free(self, slots: Sequence[int]) -> None:
         if slots:
@@ -185,12 +159,6 @@ class DriveTier:
         unit = self.geometry.alignment_bytes
         padded = -(-size_bytes // unit) * unit
         return memoryview(aligned_buffer(padded))[:padded]
-
-
-def _in_memory(path: Path) -> bool:
-    """Whether the file system keeps its bytes in memory; some of them accept O_DIRECT, too."""
-    mount = mount_of(mounts(HostTree()), path.resolve())
-    return mount is not None and mount.kind in _MEMORY_FILE_SYSTEMS
 
 
 def _runs(slots: Sequence[int], whole: Sequence[bool]) -> Iterator[tuple[int, int]]:

@@ -37,7 +37,6 @@ class HostTier:
     """
 
     name = TIER
-    streams = True
 
     def __init__(
         self,

@@ -20,7 +20,14 @@ from pagoda.lab.bench.tiers.pairs import (
     speed_ratio,
 )
 from pagoda.lab.bench.tiers.settings import KIB, MIB, Say, TierSettings
-from pagoda.lab.bench.tiers.sides import Blocks, PlainFile, PlainMemory, SealedSide, Side, mover
+from pagoda.lab.bench.tiers.sides import (
+    Blocks,
+    PlainMemory,
+    SealedSide,
+    Side,
+    UnverifiedSide,
+    mover,
+)
 from pagoda.machine.mounts import mount_of, mounts
 from pagoda.machine.tree import HostTree
 from pagoda.tiers.drive import DriveTier
@@ -71,11 +78,9 @@ def measure_ceiling(settings: TierSettings, directory: Path, say: Say) -> Part:
         made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place)))
         drive = DriveTier(slab_for(made, blocks))
         stack.callback(drive.close)
-        plain = PlainFile(made / "plain", blocks)
-        stack.callback(plain.close)
         sides: dict[str, Side] = {
             "sealed": SealedSide(SealedTier(drive), blocks),
-            "without the digest": plain,
+            "without the digest": UnverifiedSide(drive, blocks),
             "numpy": PlainMemory(blocks),
         }
         stack.enter_context(_one_core())

@@ -23,6 +23,7 @@ from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
 from pagoda.store.level import RUN_BYTES
 from pagoda.tiers.drive.oserrors import typed_errors
+from pagoda.tiers.port import Tier
 from pagoda.tiers.sealed import Order, SealedTier
 
 GENERATION = 1
@@ -99,6 +100,21 @@ class SealedSide:
         cut = slice(run.start, run.stop)
         outcomes = self._tier.load(self._orders[cut], self._blocks.into[cut])
         assert all(isinstance(outcome, Hit) for outcome in outcomes), "a sealed block was lost"
+
+
+class UnverifiedSide:
+    """Reads of the same tier without its seals: the same loop without the digest."""
+
+    def __init__(self, tier: Tier, blocks: Blocks) -> None:
+        self._tier = tier
+        self._blocks = blocks
+
+    def write(self, run: range) -> None:
+        """Nothing: the sealed side has written the blocks."""
+
+    def read(self, run: range) -> None:
+        counts = self._tier.read(list(run), self._blocks.into[run.start : run.stop])
+        assert counts == [self._blocks.block_bytes] * len(run), "a short read"
 
 
 class PlainFile:
