@@ -18,6 +18,7 @@ from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
 from pagoda.serve import ServeConfig, Server
 from pagoda.store.catalogue import Catalogue, Origin
+from pagoda.store.offline import stored_in
 from pagoda.testing.cache import FakeCache
 from pagoda.testing.engine import FakeEngine
 from pagoda.tiers.drive import DriveConfig, DriveTier
@@ -128,16 +129,13 @@ def test_clear_that_left_something_is_status_1(pagoda, remote: Remote, monkeypat
         ["ls", "--offline", "absent"],
     ],
 )
-def test_what_cannot_be_meant_reaches_no_server(
-    pagoda, remote: Remote, tmp_path: Path, arguments: list[str]
-) -> None:
-    """Refused with a remedy before anything is sent."""
+def test_what_cannot_be_meant_is_never_sent(pagoda, tmp_path: Path, arguments: list[str]) -> None:
+    """Refused with a remedy before a server is looked for: here there is none."""
     (tmp_path / "p.txt").write_text(TEXT)
     (tmp_path / "bad.json").write_text('{"a": 1}')
-    shown = pagoda("cache", *arguments, "--url", remote.url)
-    assert shown.status in {1, 2}
-    assert shown.err
-    assert remote.cache.asked == []
+    shown = pagoda("cache", *arguments, "--url", "http://127.0.0.1:9")
+    assert shown.status == (1 if "--offline" in arguments else 2)
+    assert "nothing answers" not in shown.err
 
 
 def test_ttl_is_set_shown_and_removed(pagoda, remote: Remote) -> None:
@@ -210,3 +208,5 @@ def test_ls_offline_reads_a_drive_without_a_server(pagoda, tmp_path: Path) -> No
     mine = pagoda("cache", "ls", "--offline", "kv", "--salt", "a", "--json")
     assert len(json.loads(mine.out)["holdings"]) == 1
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "kv").iterdir()} == before
+    assert [one.blocks for one in stored_in(tmp_path / "kv", before_s=3000)] == [2]
+    assert stored_in(tmp_path / "kv", before_s=1000) == []
