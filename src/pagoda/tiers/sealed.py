@@ -199,8 +199,8 @@ class SealedTier:
         if isinstance(arrived, Unavailable):
             return arrived
         count, seen = arrived
-        if self._stored_bytes(order) is None:  # the slot was given away while it was read
-            return Corrupt(self.name, Reason.MISPLACED)
+        if self._stored_bytes(order) is None:  # withdrawn while it was read: no fault of the tier
+            return Miss(Reason.STALE)
         if count < len(target):
             return Corrupt(self.name, Reason.TRUNCATED)
         seal = self.seals.whole(order.slot)

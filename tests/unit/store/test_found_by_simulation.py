@@ -6,9 +6,9 @@ from pool_harness import Pool
 from store_harness import NAMESPACE, SIZE, Harness, dirty, keys_of, truth
 
 from pagoda.core.errors import TierFault, TierFull
-from pagoda.core.events import Reason
+from pagoda.core.events import Quarantined, Reason
 from pagoda.core.identity import ROOT
-from pagoda.core.outcome import Hit
+from pagoda.core.outcome import Hit, Miss
 from pagoda.core.state import SlotState
 from pagoda.store.block import Block
 from pagoda.store.executor import Runtime
@@ -112,6 +112,27 @@ def test_a_write_that_fails_after_a_clearing_goes_nowhere_else() -> None:
     assert harness.store.match(keys) == 0
     assert harness.store.counts() == {"upper": 0, "lower": 0}
     assert harness.released == dict.fromkeys(keys, 1)
+
+
+def test_a_block_that_is_cleared_while_it_is_read_is_a_miss_and_no_damage() -> None:
+    """The cache was cleared while a read was under way, and the header was erased before the read
+    ended: operators heard of a misplaced block on a drive that was sound."""
+    harness = Harness()
+    keys = keys_of(1)
+    harness.save_all(keys)
+    read = harness.upper.inner.read
+
+    def meanwhile(slots: list[int], into: list[memoryview]) -> list[int]:
+        counts = read(slots, into)
+        harness.store.clear()
+        harness.executor.drain()
+        return counts
+
+    harness.upper.inner.read = meanwhile
+    outcomes, buffers = harness.read(keys)
+    assert outcomes == [Miss(Reason.STALE)]
+    assert bytes(buffers[0]) == bytes(SIZE)
+    assert not harness.told(Quarantined)
 
 
 def _fails() -> None:

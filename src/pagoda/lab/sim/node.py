@@ -177,6 +177,9 @@ class Node:
     def committed(self, tier: SimTier, labels: Sequence[Label]) -> None:
         self.requests.stored_anew(tier.name, [label.key for label in labels])
 
+    def stored_shared(self, keys: Sequence[Key]) -> None:
+        self.requests.stored_anew(REMOTE, keys)
+
     def run_io(self) -> bool:
         """Carry out one order as an I/O thread would; False when there is none."""
         before, self._striking = self._striking, True

@@ -33,6 +33,10 @@ class Host(Protocol):
         """Do something else. May raise Killed."""
         ...
 
+    def stored_shared(self, keys: Sequence[Key]) -> None:
+        """Values were written."""
+        ...
+
 
 class Remote:
     """A shared store in memory. `suspects` are keys of blocks that it has lied about."""
@@ -78,7 +82,7 @@ class Remote:
                 faults.read_error = rng.choice(_ERRORS)
             case _:
                 faults.write_error = rng.choice(_ERRORS)
-        self.suspects.update(Key(bytes.fromhex(name.rpartition("/")[2])) for name in names)
+        self.suspects.update(map(_key_of, names))
 
 
 _ERRORS = (
@@ -86,6 +90,10 @@ _ERRORS = (
     TierTimeout("no answer", tier="remote", deadline_s=1.0),
     TierFull("out of memory", tier="remote"),
 )
+
+
+def _key_of(name: str) -> Key:
+    return Key(bytes.fromhex(name.rpartition("/")[2]))
 
 
 class Interrupted:
@@ -102,6 +110,7 @@ class Interrupted:
         self._inner.put(names[:half], values[:half])
         self._pause()
         self._inner.put(names[half:], values[half:])
+        self._host.stored_shared([_key_of(name) for name in names])
 
     def get(self, names: Sequence[str], limit_bytes: int) -> list[memoryview | None]:
         self._pause()

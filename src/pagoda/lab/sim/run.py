@@ -41,7 +41,7 @@ _WEIGHTS = {
 }
 _CALM = ("io", "poll", "advance")  # of what may happen meanwhile, when no fault does
 _RARE = {
-    "clear": 8,
+    "clear": 16,
     "clear-shared": 3,
     "kill": 6,
     "power": 4,
@@ -150,7 +150,7 @@ class Simulation:
         self._faults = rng.sample(list(FAULTS), rng.choice([1, 1, 2, 3, len(FAULTS)]))
         while self.steps < until:
             node = nodes[0] if rng.random() < 0.6 else nodes[-1]
-            if rng.random() < 0.004:
+            if rng.random() < 0.006:
                 self._do(node, rng.choice(self._rare))
             else:
                 self._do(node, self._common[int(rng.random() * len(self._common))])
