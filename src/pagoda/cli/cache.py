@@ -222,12 +222,12 @@ def _wait_for(one: dict[str, Any], calls: ServerCalls) -> dict[str, Any]:
     """Look at a prefetch until it has ended, or the server has forgotten it."""
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("prefetching", total=one["blocks"] - one["present"])
+        task = bar.add_task("prefetching", total=None)
         while one["state"] == "running":
             time.sleep(_LOOK_EVERY_S)
             found = calls.get("/cache/prefetch")["prefetches"]
             one = next((other for other in found if other["id"] == one["id"]), one)
-            bar.update(task, completed=one["done"])
+            bar.update(task, completed=one["done"], total=one["blocks"] - one["present"])
     return one
 
 

@@ -47,20 +47,16 @@ class Prefetch:
     ) -> None:
         self._store = store
         self._upper = store.ranks()[0].levels if store.ranks() else ()
-        held = store.match([block.key for block in blocks])
-        self._left = [block for block in blocks[:held] if not self._is_up(block.key)]
-        self._touch(blocks[:held])
+        self._blocks = blocks
+        self._left: list[Block] = []
+        keys = [block.key for block in blocks]
+        self._probe = store.probe(blocks[0].namespace, keys) if blocks else None
+        self._planned = False
         self._room = sum(level.state.slots for level in self._upper)
         self._size_bytes = payload_bytes
         self._outcome = PrefetchState.DONE  # once nothing is left
         self._run: _Run | None = None
-        self._progress = Prefetched(
-            id=id,
-            state=PrefetchState.RUNNING,
-            blocks=held,
-            present=held - len(self._left),
-            done=0,
-        )
+        self._progress = Prefetched(id=id, state=PrefetchState.RUNNING, blocks=0, present=0, done=0)
 
     @property
     def progress(self) -> Prefetched:
@@ -74,6 +70,8 @@ class Prefetch:
 
     def _step(self) -> bool:
         """Begin, take in or end a run; False when there is something to wait for."""
+        if not self._planned:
+            return self._plan()
         run = self._run
         if run is None:
             return self._begin()
@@ -86,6 +84,18 @@ class Prefetch:
         self._run = None
         if up < len(run.blocks):
             self._stop()
+        return True
+
+    def _plan(self) -> bool:
+        """Once a shared store has said what it has: what is held, and what of it is up."""
+        if self._probe is not None and not self._probe.done:
+            return False
+        self._planned = True
+        held = self._blocks[: self._store.match([block.key for block in self._blocks])]
+        self._left = [block for block in held if not self._is_up(block.key)]
+        self._touch(held)
+        present = len(held) - len(self._left)
+        self._progress = replace(self._progress, blocks=len(held), present=present)
         return True
 
     def _begin(self) -> bool:

@@ -535,6 +535,23 @@ def test_a_prefetch_brings_a_prompt_up(admin: AdminHarness) -> None:
     assert [bytes(b) for b in buffers] == [bytes(truth(key)) for key in keys]
 
 
+def test_a_prefetch_reaches_into_the_shared_store(tmp_path: Path) -> None:
+    """What another node has computed is asked for, and brought up."""
+    medium = FaultyShared(MemoryShared())
+    other = AdminHarness(tmp_path, shared=medium)
+    keys = other.put(other.tokens(1, 6))
+    other.settle()
+    admin = AdminHarness(tmp_path, shared=medium)
+    begun = admin.admin.prefetch(admin.tokens(1, 6), "")
+    assert (begun.state, begun.blocks) == (PrefetchState.RUNNING, 0), "the store is being asked"
+    admin.settle()
+    (after,) = admin.admin.prefetches()
+    assert (after.state, after.blocks, after.done) == (PrefetchState.DONE, 6, 6)
+    outcomes, buffers = admin.read(keys)
+    assert outcomes == [Hit("upper")] * 6
+    assert [bytes(b) for b in buffers] == [bytes(truth(key)) for key in keys]
+
+
 def test_a_prefetch_stops_at_a_bad_block(admin: AdminHarness) -> None:
     """What lies before it is up; what lies behind it would be useless."""
     keys = admin.put(admin.tokens(1, 6))
