@@ -49,8 +49,8 @@ class DriveHealth:
 
 
 def drive_health(path: Path, tree: HostTree | None = None) -> DriveHealth:
-    """Ask the drive that a file or directory lies on; raises nothing, and blocks for a few seconds at
-    most once the programs answer or are killed."""
+    """Ask the drive that a file or directory lies on. Raises nothing; blocks for a few seconds,
+    then the programs are killed."""
     tree = tree or HostTree()
     drive = _drive(tree, path)
     if drive is None:
