@@ -43,7 +43,6 @@ def _flip_at_rest(tier: SimTier, rng: random.Random) -> None:
     slot = _slot(tier, rng)
     payload = tier.medium.payloads[slot]
     if payload:
-        tier.drive.suspect([slot])
         tier.flip_at_rest(slot, size_bytes=len(payload), at=rng.randrange(len(payload)))
 
 

@@ -11,11 +11,12 @@ from pagoda.core.budget import Endurance
 from pagoda.core.holdings import Cleared, Selection
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
+from pagoda.lab.sim.bad import REMOTE
 from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DeviceMemory
 from pagoda.lab.sim.remote import Remote
-from pagoda.lab.sim.requests import REMOTE, Context, Requests
+from pagoda.lab.sim.requests import Context, Requests
 from pagoda.lab.sim.restart import Restart
 from pagoda.lab.sim.tier import Flight, SimTier
 from pagoda.lab.sim.watch import Watch
@@ -175,10 +176,10 @@ class Node:
         self.strike_with()
 
     def committed(self, tier: SimTier, labels: Sequence[Label]) -> None:
-        self.requests.stored_anew(tier.name, [label.key for label in labels])
+        self.requests.bad.stored_anew(tier.name, [label.key for label in labels])
 
     def stored_shared(self, keys: Sequence[Key]) -> None:
-        self.requests.stored_anew(REMOTE, keys)
+        self.requests.bad.stored_anew(REMOTE, keys)
 
     def run_io(self) -> bool:
         """Carry out one order as an I/O thread would; False when there is none."""

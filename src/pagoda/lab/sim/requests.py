@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.lab.sim.bad import BadBlocks
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DIRTY, DeviceMemory
 from pagoda.lab.sim.tier import Flight
@@ -24,8 +25,6 @@ from pagoda.store.store import Store
 from pagoda.store.writer import Block
 
 _ZEROS = bytes(BLOCK_BYTES)
-_NEGATIVE_S = 15.0  # half of what the store promises: it counts from when it heard
-REMOTE = "remote"
 _POISON = b"\xcc" * BLOCK_BYTES
 
 
@@ -93,11 +92,7 @@ class Requests:
         self.cleared: set[Key] = set()  # keys that must not be found until they are saved again
         self.fresh: set[Key] = set()  # saved, and new to the store, since this was emptied
         self.patient = False  # no client goes away when its cache is slow
-        # Until when a key must not be asked for again, and the tier that had it wrong.
-        self._bad: dict[Key, tuple[float, str]] = {}
-        self._writes = 0
-        self._stored: dict[Key, int] = {}  # the number of its last write
-        self._unpublished: dict[str, set[Key]] = {}  # committed in a tier, not yet told of
+        self.bad = BadBlocks(context.clock)
         self._store = store
         self._memory = memory
         self._clock = context.clock
@@ -141,7 +136,7 @@ class Requests:
         restores = self._store.restore_all([(keys, views) for _, keys, views in restoring])
         for (request, _, _), restore in zip(restoring, restores, strict=True):
             request.restore = restore
-            request.writes_before = self._writes
+            request.writes_before = self.bad.writes
 
     def _admit(self, prompt: Prompt, blocks: int) -> Request | None:
         """Lease what is cached, and reserve the rest; None when there is no memory for it."""
@@ -160,7 +155,7 @@ class Requests:
     def _to_restore(self, keys: Sequence[Key]) -> Sequence[Key]:
         """What the store says it has, and now and then one block more."""
         lower = self._store.match(keys)
-        self._check_trusted(keys[:lower])
+        self.bad.check(keys[:lower], self._held_here)
         for key in keys[:lower]:
             there = self._held_here(key) or self._known_there(key)
             ensure(there, Check.PREFIX, "a look-up counts a block that no tier holds")
@@ -193,19 +188,6 @@ class Requests:
                 )
         if self.limbo:
             self._drain()
-
-    def stored_anew(self, tier: str, keys: Sequence[Key]) -> None:
-        """Headers of these blocks were written: their names are good again, once the store
-        hears of it."""
-        self._unpublished.setdefault(tier, set()).update(keys)
-        for key in keys:
-            self._writes += 1
-            self._stored[key] = self._writes
-            self._bad.pop(key, None)
-
-    def published(self, tier: str) -> None:
-        """The store has taken in what was written to a tier."""
-        self._unpublished.pop(tier, None)
 
     def end(self, request: Request) -> None:
         """A request is over, or is cancelled in the middle of its restore."""
@@ -245,7 +227,7 @@ class Requests:
         flying = restore.flying()
         for position, outcome in enumerate(restore.outcomes):
             self.tally.count(outcome)
-            self._remember(prompt.keys[first + position], outcome, request.writes_before)
+            self.bad.remember(prompt.keys[first + position], outcome, request.writes_before)
             if position not in flying:
                 block = request.blocks[first + position]
                 self._check(outcome, bytes(self._memory.views[block]), prompt, first + position)
@@ -299,28 +281,6 @@ class Requests:
         if isinstance(outcome, Corrupt) and outcome.reason is not Reason.TRUNCATED:
             damaged = prompt.keys[position] in self._suspects(outcome.tier)
             ensure(damaged, Check.REASON, f"{where}: {outcome}, but nothing damaged it there")
-
-    def _remember(self, key: Key, outcome: Outcome, writes_before: int) -> None:
-        """A bad block is not asked for again for a while; one that was stored anew since the
-        restore began, or of which the store has not heard yet that it was, is."""
-        if not isinstance(outcome, Corrupt | Unavailable) or outcome.reason is Reason.TIMEOUT:
-            return
-        if outcome.tier == REMOTE and isinstance(outcome, Unavailable):
-            return  # a failing store is its breaker's matter; its blocks may be sound
-        known = not any(key in keys for keys in self._unpublished.values())
-        if known and self._stored.get(key, 0) <= writes_before:
-            self._bad[key] = (self._clock() + _NEGATIVE_S, outcome.tier)
-
-    def _check_trusted(self, keys: Sequence[Key]) -> None:
-        if not self._bad:
-            return
-        now_s = self._clock()
-        self._bad = {key: entry for key, entry in self._bad.items() if now_s < entry[0]}
-        for key in keys:
-            if key in self._bad:
-                # What a shared store has spoilt may still be had from a tier of our own.
-                elsewhere = self._bad[key][1] == REMOTE and self._held_here(key)
-                ensure(elsewhere, Check.NEGATIVE, "a block that was bad is asked for again")
 
     def _held_here(self, key: Key) -> bool:
         return any(level.state.slot_of(key) is not None for level in self._store.levels())

@@ -63,6 +63,11 @@ class SimTier(FaultyTier):
         self._generations = {label.slot: label.generation for label in found}
         self._floor = max(self._generations.values(), default=-1)
 
+    def flip_at_rest(self, slot: int, *, size_bytes: int, at: int) -> None:
+        self.drive.suspect([slot])
+        self._spoilt.add(slot)  # its header may be still to come
+        super().flip_at_rest(slot, size_bytes=size_bytes, at=at)
+
     def reserve(self, slots: Sequence[int]) -> None:
         self._check("erase", slots)
         super().reserve(slots)
@@ -77,6 +82,7 @@ class SimTier(FaultyTier):
         self._check("write", slots)
         self._check_erased(slots)
         self.drive.wrote(sum(len(payload) == BLOCK_BYTES for payload in payloads))
+        self._spoilt.difference_update(slots)
         self._spoil(slots)
         if not self._host.due():
             super().write(slots, payloads)

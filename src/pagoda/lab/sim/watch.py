@@ -50,7 +50,7 @@ class Watch:
                 why = f"{tier}: a slot was quarantined as {reason}, but nothing was damaged there"
                 ensure(damaged, Check.REASON, why)
             case Stored(tier=tier):
-                self._node.requests.published(tier)
+                self._node.requests.bad.published(tier)
 
     def _check_full(self, rank: str) -> None:
         for name, level in self._node.levels.items():
