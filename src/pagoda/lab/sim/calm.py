@@ -5,16 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from pagoda.core.holdings import Cleared, Selection
 from pagoda.core.identity import Key
 from pagoda.core.state import SlotState
-from pagoda.lab.sim.failure import Check, ensure
+from pagoda.lab.sim import checks
+from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.node import Node
 from pagoda.lab.sim.world import Prompt, World
+from pagoda.store.clearing import Clearing
 from pagoda.testing.clock import FakeClock
 
 _HEALTH_S = 700.0  # longer than between two looks at a drive's health, or any pause
 _TRIAL_S = 65.0  # longer than between two trials of a fenced level
 _PROMPTS = 4  # asked for twice
+_TURNS = 4000  # a clearing ends within so many
 _MARGIN = 3  # slots that may go into quarantine meanwhile, for what the storm left behind
 
 
@@ -42,18 +46,18 @@ class Calm:
         node.executor.unhold()
         node.calm = node.requests.patient = True
         self._settle(node, "calm")
-        node.check_idle()
-        node.check_invariants()
-        node.check_cleared()
+        checks.idle(node)
+        checks.invariants(node)
+        checks.cleared(node)
         self._recover(node)
         node.well = True
         self._work(node)
-        node.check_idle()
-        node.check_invariants()
-        node.check_stale()
+        checks.idle(node)
+        checks.invariants(node)
+        checks.stale(node, self._rng)
         if self._rng.random() < 0.05:
             self._step(node, "clear for good")
-            node.clear_for_good()
+            self._clear_for_good(node)
         if self._rng.random() < 0.1:
             self._step(node, "stop and start")
             node.stop()
@@ -109,6 +113,28 @@ class Calm:
             if all(state.slot_of(key) is None for state in states):
                 return position
         return len(prompt.keys)
+
+    def _clear_for_good(self, node: Node) -> None:
+        """Clear as an operator does: proven, with no header left for a restart to find."""
+        told: list[Cleared] = []
+        clearing = Clearing(
+            node.store, Selection(), node.memory, runtime=node.store.runtime, tell=told.append
+        )
+        clearing.start()
+        for _ in range(_TURNS):
+            moved = node.run_io()
+            node.poll()
+            clearing.poll()
+            if not moved and clearing.done and node.store.idle:
+                break
+            if not moved:
+                self._clock.advance(0.2)
+        else:
+            raise Failure(Check.LIVENESS, f"{node.name}: a clearing never ends")
+        ensure(told[0].verified, Check.CLEARED, f"{node.name}: a clearing failed: {told[0]}")
+        for drive in node.drives:
+            left = [label.slot for label in drive.labels()]
+            ensure(not left, Check.CLEARED, f"{drive.name}: headers of slots {left} still stand")
 
     def _check_everywhere(self, node: Node) -> None:
         """What was new to the store, and not skipped, is in memory and on a drive."""

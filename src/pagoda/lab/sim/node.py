@@ -8,9 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pagoda.core.budget import Endurance
-from pagoda.core.holdings import Cleared, Selection
 from pagoda.core.identity import Key
-from pagoda.core.outcome import Hit
+from pagoda.lab.sim import checks
 from pagoda.lab.sim.bad import REMOTE
 from pagoda.lab.sim.drive import SLOT_BYTES, Drive, Label
 from pagoda.lab.sim.failure import Check, Failure, ensure
@@ -21,13 +20,12 @@ from pagoda.lab.sim.restart import Restart
 from pagoda.lab.sim.tier import Flight, SimTier
 from pagoda.lab.sim.watch import Watch
 from pagoda.lab.sim.world import BLOCK_BYTES, World
-from pagoda.store.clearing import Clearing
 from pagoda.store.executor import Runtime
 from pagoda.store.scrub import ScrubPlan
 from pagoda.store.store import Store, StoreConfig
 from pagoda.testing.clock import FakeClock
 from pagoda.testing.executor import SteppedExecutor
-from pagoda.tiers.sealed import Order, SealedTier
+from pagoda.tiers.sealed import SealedTier
 
 DEVICE_BLOCKS = 24
 HOST_SLOTS = 22
@@ -217,36 +215,7 @@ class Node:
         gone.update(block.key for block in self.requests.unreleased.values())
         self.store.clear()
         self.requests.cleared = gone
-        self.check_cleared()
-
-    def clear_for_good(self, limit: int = 4000) -> None:
-        """Clear as an operator does: proven, with no header left for a restart to find."""
-        told: list[Cleared] = []
-        clearing = Clearing(
-            self.store, Selection(), self.memory, runtime=self.store.runtime, tell=told.append
-        )
-        clearing.start()
-        for _ in range(limit):
-            moved = self.run_io()
-            self.poll()
-            clearing.poll()
-            if not moved and clearing.done and self.store.idle:
-                break
-            if not moved:
-                self._around.clock.advance(0.2)
-        else:
-            raise Failure(Check.LIVENESS, f"{self.name}: a clearing never ends")
-        ensure(told[0].verified, Check.CLEARED, f"{self.name}: a clearing failed: {told[0]}")
-        for drive in self.drives:
-            left = [label.slot for label in drive.labels()]
-            ensure(not left, Check.CLEARED, f"{drive.name}: headers of slots {left} still stand")
-
-    def check_cleared(self) -> None:
-        """Nothing that was cleared is found here, unless it was saved again since."""
-        for key in self.requests.cleared:
-            for name, level in self.levels.items():
-                gone = level.state.slot_of(key) is None
-                ensure(gone, Check.CLEARED, f"{name}: a cleared block is found")
+        checks.cleared(self)
 
     def settle(self, limit: int = 4000) -> None:
         """Without faults, everything under way comes to its end within `limit` turns."""
@@ -259,43 +228,6 @@ class Node:
             if not moved:
                 self._around.clock.advance(0.2)
         raise Failure(Check.LIVENESS, f"{self.name} still works after {limit} turns")
-
-    def check_idle(self) -> None:
-        """After `settle`: nobody holds anything."""
-        ensure(not self.requests.limbo, Check.LIVENESS, "a late read never ended")
-        left = len(self.requests.unreleased)
-        ensure(left == 0, Check.RELEASE, f"{left} saved blocks were never given back")
-        states = {name: level.state for name, level in self.levels.items()}
-        for name, state in (states | {"device": self.memory.blocks.state}).items():
-            leases = state.lease_count()
-            ensure(leases == 0, Check.LEASES, f"{name}: idle, with {leases} leases")
-
-    def check_invariants(self) -> None:
-        """Every state adds up, by its own sums."""
-        try:
-            self.store.check_invariants()
-            self.memory.blocks.residency.check_invariants()
-        except AssertionError as error:
-            raise Failure(Check.INVARIANTS, str(error)) from error
-
-    def check_stale(self) -> None:
-        """Whoever asks a slot for another generation, or for another block, gets nothing."""
-        for level in self.levels.values():
-            slots = level.state.published_slots()
-            if not slots:
-                continue
-            slot = self._around.rng.choice(slots)
-            order = level.orders([slot], [key for key in [level.state.key_of(slot)] if key])[0]
-            other = Key(bytes(8) + order.key[8:24] + bytes(8))
-            for stale in (
-                Order(slot, order.generation - 1, order.key),
-                Order(slot, order.generation + 1, order.key),
-                Order(slot, order.generation, other),
-            ):
-                buffer = memoryview(bytearray(b"\xdd" * BLOCK_BYTES))
-                outcome = level.sealed.load([stale], [buffer])[0]
-                refused = not isinstance(outcome, Hit) and bytes(buffer) == bytes(BLOCK_BYTES)
-                ensure(refused, Check.STALE, f"{level.name}: slot {slot} answered {outcome}")
 
     def _held(self, name: str) -> list[Key]:
         return [key for key, _ in self.levels[name].state.published()]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from xxhash import xxh3_64
 
+from pagoda.lab.sim import checks
 from pagoda.lab.sim.calm import Calm
 from pagoda.lab.sim.failure import Failure, Killed, findings
 from pagoda.lab.sim.faults import FAULTS
@@ -155,7 +156,7 @@ class Simulation:
             else:
                 self._do(node, self._common[int(rng.random() * len(self._common))])
             if self.steps % _CHECK_EVERY == 0:
-                node.check_invariants()
+                checks.invariants(node)
 
     def _do(self, node: Node, name: str) -> None:
         self.step_done(node, name)
