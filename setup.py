@@ -8,7 +8,15 @@ from setuptools import Extension, setup
 FLAGS = ["-O3", "-std=c11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 # Apple's clang has no OpenMP: the kernels then run on one thread, which they say.
 OPENMP = [] if sys.platform == "darwin" else ["-fopenmp"]
-SOURCES = ("module.c", "attention.c", "tile_avx512.c", "tile_portable.c", "fused.c", "index.c", "recency.c")
+SOURCES = (
+    "module.c",
+    "attention.c",
+    "tile_avx512.c",
+    "tile_portable.c",
+    "fused.c",
+    "index.c",
+    "recency.c",
+)
 
 setup(
     ext_modules=[
