@@ -10,7 +10,7 @@ import pytest
 
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.outcome import Corrupt, Hit
+from pagoda.core.outcome import Corrupt, Hit, Miss
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.header import Seal
 from pagoda.tiers.host import HostTier
