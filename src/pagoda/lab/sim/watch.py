@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pagoda.core.events import Event, Evicted, Quarantined, Reason, Skipped, Stored
 from pagoda.core.identity import Key
+from pagoda.lab.sim.drive import SLOT_BYTES
 from pagoda.lab.sim.failure import Check, ensure
 from pagoda.lab.sim.requests import Requests
 from pagoda.store.level import Level
@@ -53,10 +54,11 @@ class Watch:
                 self._node.requests.bad.published(tier)
 
     def _check_full(self, rank: str) -> None:
+        """A member that may still be written to has nothing left to evict, either."""
         for name, level in self._node.levels.items():
+            worn = level.wear.budget.usable_bytes < SLOT_BYTES
+            if not name.startswith(rank) or worn or level.trust.lost:
+                continue
             evictable = level.state.evictable_count()
-            ensure(
-                evictable == 0 or not name.startswith(rank),
-                Check.ROOM,
-                f"{name}: a block was refused for want of room beside {evictable} evictable ones",
-            )
+            why = f"{name}: a block was refused for want of room beside {evictable} evictable ones"
+            ensure(evictable == 0, Check.ROOM, why)
