@@ -76,7 +76,8 @@ class SealedTier:
     def store(
         self, slots: Sequence[int], seals: Sequence[Seal], payloads: Sequence[memoryview]
     ) -> None:
-        """Write payloads and seal them; raises TierError, and then nothing is committed."""
+        """Write payloads and seal them. Raises TierError, and then none of them is found until
+        the medium is scanned again: a commit that broke off may have left sound headers."""
         self.seals.forget(slots)
         identity = self.tier.identity
         with self._typed():
@@ -159,7 +160,7 @@ class SealedTier:
         if refusal:
             return Miss(refusal)
         raw_bytes = seal.raw_bytes if seal else stored_bytes
-        return None if len(buffer) == raw_bytes else Corrupt(self.name, Reason.MISPLACED)
+        return None if len(buffer) == raw_bytes else Miss(Reason.MISPLACED)
 
     def _stored_bytes(self, order: Order) -> int | None:
         return self.seals.length(order.slot, generation=order.generation, key=order.key)
