@@ -42,13 +42,16 @@ format: $(VENV)/.dev  ## rewrite sources and generated pages as `make check` wan
 docs: $(VENV)/.dev  ## build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(VENV)/.run model  ## measure the engine and the tiers
+bench: $(VENV)/.run model  ## measure the engine, the tiers and the index
 	@$(BIN)/pagoda bench engine $(ARGS)
 	@$(BIN)/pagoda bench tiers $(ARGS)
+	@$(BIN)/pagoda bench index $(ARGS)
 
-lab: $(VENV)/.dev model  ## run the model-based and crash tests with SEED
-	@PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
-		$(PY) -m pytest -p skips tests/model tests/crash --hypothesis-seed=$(SEED) $(ARGS)
+lab: $(VENV)/.dev  ## break the cache on purpose: simulation, crashes, seeded defects, the incident
+	@$(BIN)/pagoda lab sim --seed $(SEED) --steps 200000
+	@$(BIN)/pagoda lab crash --seed $(SEED)
+	@$(BIN)/pagoda lab defects
+	@$(BIN)/pagoda lab incident
 
 model: $(VENV)/.run  ## fetch and convert the demonstration model, once
 	@$(PY) -m pagoda.lab.model
