@@ -9,8 +9,11 @@ same slot. Failures are the typed errors of core.errors; short reads are not err
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
+
+from pagoda.core.errors import TierError, TierFault
 
 See = Callable[[Any], object]  # is shown pieces of a payload: anything with the buffer protocol
 
@@ -89,3 +92,16 @@ class Streaming(Protocol):
 def streaming(tier: Tier) -> Streaming | None:
     """The tier's streaming part, if it has one."""
     return tier if isinstance(tier, Streaming) else None
+
+
+@contextmanager
+def held_to_its_errors(name: str) -> Iterator[None]:
+    """Whatever a tier raises inside becomes a TierError: one that breaks its contract is a broken
+    tier, not a broken engine."""
+    try:
+        yield
+    except TierError:
+        raise
+    except Exception as error:
+        message = f"{name}: it raised {type(error).__name__}, which is no error of a tier"
+        raise TierFault(message, tier=name) from error

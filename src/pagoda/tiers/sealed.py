@@ -8,11 +8,10 @@ the medium, and does not re-read headers from the medium after the scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pagoda.core.errors import TierError, TierFault, TierFull, TierReadOnly, TierTimeout
+from pagoda.core.errors import TierError, TierFull, TierReadOnly, TierTimeout
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
@@ -20,7 +19,7 @@ from pagoda.machine.buffers import aligned_buffer
 from pagoda.seal.digest import Digesting, digest
 from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.seal.header import Seal, pack
-from pagoda.tiers.port import Streaming, Tier, streaming
+from pagoda.tiers.port import Streaming, Tier, held_to_its_errors, streaming
 from pagoda.tiers.scanning import Found, scan_tier
 from pagoda.tiers.seals import SealTable
 
@@ -70,7 +69,7 @@ class SealedTier:
 
     def scan(self) -> Found:
         """Read all headers and remember the sound ones. Raises TierError."""
-        with self._typed():
+        with held_to_its_errors(self.name):
             return scan_tier(self.tier, self.seals)
 
     def store(
@@ -80,7 +79,7 @@ class SealedTier:
         the medium is scanned again: a commit that broke off may have left sound headers."""
         self.seals.forget(slots)
         identity = self.tier.identity
-        with self._typed():
+        with held_to_its_errors(self.name):
             self.tier.reserve(slots)
             sealed = self._write(slots, seals, payloads)
             headers = [
@@ -114,23 +113,12 @@ class SealedTier:
     def free(self, slots: Sequence[int]) -> None:
         """Forget slots and erase their headers; raises TierError."""
         self.seals.forget(slots)
-        with self._typed():
+        with held_to_its_errors(self.name):
             self.tier.free(slots)
 
     def close(self) -> None:
-        with self._typed():
+        with held_to_its_errors(self.name):
             self.tier.close()
-
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """A tier that breaks its contract is a broken tier, not a broken engine."""
-        try:
-            yield
-        except TierError:
-            raise
-        except Exception as error:
-            message = f"the tier raised {type(error).__name__}: {error}"
-            raise TierFault(message, tier=self.name) from error
 
     def _write(
         self, slots: Sequence[int], seals: Sequence[Seal], payloads: Sequence[memoryview]
@@ -183,7 +171,7 @@ class SealedTier:
             return []
         through = self._through(targets)
         try:
-            with self._typed():
+            with held_to_its_errors(self.name):
                 if through is None:
                     counts = self.tier.read(slots, targets)
                     return [(count, None) for count, _ in zip(counts, slots, strict=True)]

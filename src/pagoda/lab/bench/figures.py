@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pagoda.core.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +36,16 @@ class Part:
 
     figures: list[Figure]
     rows: list[dict[str, Any]]
+
+
+def chosen_parts(only: Sequence[str], known: Collection[str]) -> Sequence[str]:
+    """The parts of a bench to measure: those named, or all. Raises SettingsError."""
+    for name in only:
+        if name not in known:
+            raise SettingsError(
+                f"--only {name} is not a part of the bench",
+                key="only",
+                source="flag",
+                remedy=f"choose from {', '.join(known)}",
+            )
+    return only or list(known)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
 from pagoda.core.errors import TierError, TierFault, TierTimeout
+from pagoda.tiers.port import held_to_its_errors
 from pagoda.tiers.remote.port import SharedTier
 
 Result = TypeVar("Result")
@@ -151,7 +151,7 @@ class GuardedShared:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Not behind a breaker: a listing is asked for by people, however long it takes."""
-        with self._typed():
+        with held_to_its_errors(self.name):
             yield from self.inner.names(prefix)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class GuardedShared:
             )
         started_s = self._clock()
         try:
-            with self._typed():
+            with held_to_its_errors(self.name):
                 result = call()
         except TierError:
             breaker.failed()
@@ -182,14 +182,3 @@ class GuardedShared:
             )
         breaker.succeeded()
         return result
-
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """A store that breaks its contract is a broken store, not a broken engine."""
-        try:
-            yield
-        except TierError:
-            raise
-        except Exception as error:
-            message = f"{self.name}: the store raised {type(error).__name__}"
-            raise TierFault(message, tier=self.name) from error

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pagoda.core.errors import SettingsError
 from pagoda.lab.bench import host
 from pagoda.lab.bench.engine import bitwise, decode, exact, memory, prefill, restore, start
 from pagoda.lab.bench.engine.setup import Say, Setup
-from pagoda.lab.bench.figures import Part
+from pagoda.lab.bench.figures import Part, chosen_parts
 
 SCHEMA = 1
 
@@ -32,16 +31,11 @@ QUICK_RUNS = 1
 def measure_engine(setup: Setup, only: Sequence[str], say: Say) -> dict[str, Any]:
     """The report of the parts named by `only`, or of all. A directory of the bench's own is made
     in `setup.directory` and removed. Raises SettingsError for an unknown part."""
-    unknown = [name for name in only if name not in PARTS]
-    if unknown:
-        raise SettingsError(
-            f"--only {unknown[0]} is not a part of the bench",
-            key="only", source="flag", remedy=f"choose from {', '.join(PARTS)}",
-        )  # fmt: skip
+    chosen = chosen_parts(only, PARTS)
     facts = host.facts()
     parts: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="pagoda-bench-", dir=setup.directory) as made:
-        for name in only or PARTS:
+        for name in chosen:
             load_before = host.load_1m()
             found = PARTS[name](_of_part(setup, Path(made), name), say)
             parts[name] = asdict(found) | {"load_1m": [load_before, host.load_1m()]}

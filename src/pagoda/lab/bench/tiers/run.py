@@ -14,7 +14,7 @@ from typing import Any
 
 from pagoda.core.errors import SettingsError
 from pagoda.lab.bench import host
-from pagoda.lab.bench.figures import Part
+from pagoda.lab.bench.figures import Part, chosen_parts
 from pagoda.lab.bench.tiers import drive, memory, peers
 from pagoda.lab.bench.tiers.settings import PAIRS, Say, TierSettings
 
@@ -35,15 +35,10 @@ def measure_tiers(settings: TierSettings, say: Say, *, only: Sequence[str] = ())
     Raises TierError when a tier cannot be made, SettingsError for an unknown part, a directory
     that cannot be used, or a missing fio.
     """
-    unknown = [name for name in only if name not in PARTS]
-    if unknown:
-        raise SettingsError(
-            f"--only {unknown[0]} is not a part of the bench",
-            key="only", source="flag", remedy=f"choose from {', '.join(PARTS)}",
-        )  # fmt: skip
+    chosen = chosen_parts(only, PARTS)
     facts = host.facts()
     parts: dict[str, Any] = {}
-    for name in only or PARTS:
+    for name in chosen:
         load_before = host.load_1m()
         with _work_directory(settings.drive) as made:
             found = PARTS[name](settings, Path(made), say)
