@@ -4,60 +4,33 @@ One thread owns a store and calls every method; I/O runs in the executor, whose 
 append to a queue that `poll` drains. No exception of a tier reaches a caller: a block that
 is corrupt, late or unreadable ends the usable prefix, is counted with its reason, and is not
 asked for again until it was stored anew or a while has passed.
+
+This is the façade: `store.reader` restores, `store.writer` stores, `store.scrub` and
+`store.health` look after the media, and `store.parts` says how they hang together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from pagoda.core.errors import TierError
-from pagoda.core.events import Degraded, Reason
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.policy import REGISTRY
-from pagoda.core.suspects import Suspects
 from pagoda.store.block import Block
-from pagoda.store.executor import Kind, Lane, Runtime
-from pagoda.store.health import Care, Examiner
+from pagoda.store.closing import WAIT_S, Closing
+from pagoda.store.executor import Runtime
+from pagoda.store.health import Care
 from pagoda.store.level import Level
-from pagoda.store.orders import Due, Orders
-from pagoda.store.queue import QueueLimits
+from pagoda.store.orders import Orders
+from pagoda.store.parts import Media, SharedParts, StoreConfig, assemble
 from pagoda.store.rank import Rank
-from pagoda.store.reader import Reader
 from pagoda.store.restore import Restore
-from pagoda.store.scrub import Scrubber, ScrubPlan
-from pagoda.store.shared import Probe, SharedConfig, SharedLevel
+from pagoda.store.shared import Probe, SharedLevel
 from pagoda.store.wear import Wear
-from pagoda.store.writer import Hooks, Writer
-from pagoda.tiers.remote.breaker import GuardedShared
-from pagoda.tiers.remote.sealed import SealedShared
-from pagoda.tiers.sealed import SealedTier, reason_of
+from pagoda.tiers.sealed import SealedTier
 
-_FLUSH_WAIT_S = 0.05
-_CLOSE_S = 5.0
 _NONE: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreConfig:
-    """Deadlines in seconds; `queue_bytes` bounds what waits to be written in each level."""
-
-    restore_deadline_s: float = 2.0
-    write_deadline_s: float = 30.0
-    queue_bytes: int = 256 << 20
-    policy: str = "lru"
-    scrub: ScrubPlan = field(default_factory=ScrubPlan)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedParts:
-    """A shared store: sealed values over a guarded client, and the bounds of its use."""
-
-    sealed: SealedShared
-    guard: GuardedShared
-    config: SharedConfig
 
 
 class Store:
@@ -82,65 +55,19 @@ class Store:
         shared: SharedParts | None = None,
     ) -> None:
         self._config = config or StoreConfig()
-        policy = REGISTRY[self._config.policy]
-        self._ranks = [
-            Rank(
-                [
-                    Level(
-                        tier,
-                        policy(tier.geometry.slots),
-                        runtime.observer,
-                        wear=wears.get(tier.name),
-                    )
-                    for tier in tiers
-                ]
-            )
-            for tiers in ranks
-        ]
-        self._levels = [level for rank in self._ranks for level in rank.levels]
-        names = [level.name for level in self._levels]
-        assert len(names) == len(set(names)), f"two tiers have one name: {names}"
         self._runtime = runtime
-        self._executor = runtime.executor
         self._clock = runtime.clock
-        self._observer = runtime.observer
-        self._orders = Orders(runtime)
-        self._suspects = Suspects()
-        self._shared = _attach(shared, runtime, self._orders)
-        self._reader = Reader(
-            self._levels,
-            runtime=runtime,
-            orders=self._orders,
-            erase=self._erase,
-            suspects=self._suspects,
-            shared=self._shared,
+        media = Media(wears=wears, cares=cares)
+        self._parts = parts = assemble(
+            ranks, runtime=runtime, config=self._config, media=media, shared=shared
         )
-        self._writer = Writer(
-            self._ranks,
-            runtime=runtime,
-            orders=self._orders,
-            hooks=Hooks(
-                withdraw=self._withdraw,
-                stored=self._suspects.clear,
-                beyond=self._shared.offer if self._shared else None,
-            ),
-            limits=QueueLimits(
-                size_bytes=self._config.queue_bytes, wait_s=self._config.write_deadline_s
-            ),
-        )
-        self._scrubber = Scrubber(
-            self._levels,
-            runtime=runtime,
-            orders=self._orders,
-            erase=self._erase,
-            plan=self._config.scrub,
-        )
-        self._examiner = Examiner(self._levels, runtime=runtime, orders=self._orders, cares=cares)
+        self._levels, self._orders = parts.levels, parts.orders
+        self._reader, self._writer, self._shared = parts.reader, parts.writer, parts.shared
 
     def rebuild(self) -> None:
         """Index what earlier processes committed. A tier that cannot be read is lost to this
         process as long as its rank has another. Blocks on I/O; raises TierError."""
-        for rank in self._ranks:
+        for rank in self._parts.ranks:
             rank.rebuild(self._runtime)
 
     # Reading.
@@ -176,12 +103,28 @@ class Store:
         self._reader.start(restores)
         return restores
 
+    def created_s(self, key: Key) -> int | None:
+        """When the oldest copy of a block was written, in seconds since the epoch."""
+        found = [
+            int(level.sealed.seals.created_s[slot])
+            for level in self._levels
+            if (slot := level.state.slot_of(key)) is not None
+        ]
+        return min(found, default=None)
+
     # Writing.
 
     def save(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Store blocks in the background. Their payloads stay untouched until `release` is
         called for each (from `poll` or from here), whether it was stored or skipped."""
         self._writer.add(blocks, release)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a block is on its way into a tier."""
+        return not self._writer.idle
+
+    # Letting go of blocks.
 
     def clear(self) -> int:
         """Drop every block from all levels and their media; returns how many. The shared store
@@ -190,13 +133,23 @@ class Store:
         None of them can be found once this returns, and what is still being written will not
         be found either. Headers are erased in the background.
         """
-        self._cancel()
+        self.cancel()
         dropped = 0
         for level in self._levels:
             slots = level.state.published_slots()
             dropped += len(slots)
-            self._withdraw(level, slots)
+            self.discard(level, slots)
         return dropped
+
+    def cancel(self) -> None:
+        """Forget what is queued; what is being written will not be found once it is."""
+        self._writer.cancel()
+        if self._shared:
+            self._shared.cancel()
+
+    def discard(self, level: Level, slots: list[int]) -> None:
+        """Drop published blocks at once; their headers are erased in the background."""
+        self._parts.eraser.withdraw(level, slots)
 
     def drain(self, name: str) -> int:
         """Write no more to a tier; returns how many blocks it holds. They stay readable until
@@ -208,52 +161,13 @@ class Store:
         level.trust.draining = True
         return level.state.published_count()
 
-    # For administration.
-
-    @property
-    def runtime(self) -> Runtime:
-        """The world as this store knows it."""
-        return self._runtime
-
-    @property
-    def orders(self) -> Orders:
-        """I/O under way, to which an owner may add its own."""
-        return self._orders
-
-    @property
-    def writing(self) -> bool:
-        """Whether a block is on its way into a tier."""
-        return not self._writer.idle
-
-    def created_s(self, key: Key) -> int | None:
-        """When the oldest copy of a block was written, in seconds since the epoch."""
-        found = [
-            int(level.sealed.seals.created_s[slot])
-            for level in self._levels
-            if (slot := level.state.slot_of(key)) is not None
-        ]
-        return min(found, default=None)
-
-    def discard(self, level: Level, slots: list[int]) -> None:
-        """Drop published blocks at once; their headers are erased in the background."""
-        self._withdraw(level, slots)
-
     # Progress.
 
     def poll(self) -> None:
         """Take in what the I/O threads have done, expire what is late, look after the media."""
         self._settle()
-        self._scrubber.poll()
-        self._examiner.poll()
-
-    def _settle(self) -> None:
-        self._orders.take_in()
-        self._orders.expire(self._clock())
-        self._writer.expire()
-        self._reader.expire()
-        if self._shared:
-            self._shared.expire()
-        self._suspects.expire(self._clock())
+        self._parts.scrubber.poll()
+        self._parts.examiner.poll()
 
     def next_deadline_s(self) -> float | None:
         """When `poll` has something to expire, on the store's clock."""
@@ -274,7 +188,7 @@ class Store:
         until_s = self._clock() + timeout_s
         self._settle()
         while not self.idle and self._clock() < until_s:
-            self._executor.wait(_FLUSH_WAIT_S)
+            self._runtime.executor.wait(WAIT_S)
             self._settle()
         return self.idle
 
@@ -283,65 +197,30 @@ class Store:
         still touch the callers' buffers then. A tier that an I/O thread is stuck in, or that
         does not close within a few seconds more, is left open for the process's end."""
         drained = self.flush(flush_s)
-        self._cancel()
-        self._close_tiers()
-        self._executor.close()
+        self.cancel()
+        quiet = Closing(self._levels, runtime=self._runtime, orders=self._orders).run(self._settle)
+        if self._shared and quiet:
+            self._shared.close()
+        self._runtime.executor.close()
         return drained
 
-    def _cancel(self) -> None:
-        self._writer.cancel()
+    def _settle(self) -> None:
+        self._orders.take_in()
+        self._orders.expire(self._clock())
+        self._writer.expire()
+        self._reader.expire()
         if self._shared:
-            self._shared.cancel()
+            self._shared.expire()
+        self._parts.suspects.expire(self._clock())
 
-    def _close_tiers(self) -> None:
-        until_s = self._clock() + _CLOSE_S
-        left = list(self._levels)
-        while True:
-            for level in [level for level in left if not self._orders.touching(level.name)]:
-                self._close_tier(level)
-                left.remove(level)
-            if not self._orders.any() or self._clock() >= until_s:
-                break
-            self._executor.wait(_FLUSH_WAIT_S)
-            self._settle()
-        for level in self._levels:
-            if self._orders.touching(level.name):
-                self._tell_broken(level, Reason.TIMEOUT, "it is left open: its I/O hangs")
-        if self._shared and not self._orders.any():
-            self._shared.close()
+    # What it is made of, for administration, people and tests.
 
-    def _close_tier(self, level: Level) -> None:
-        account = level.wear.budget.settle(self._clock(), self._runtime.wall_ms())
-
-        def job() -> TierError | None:
-            error = level.wear.keep(account)
-            try:
-                level.sealed.close()
-            except TierError as failure:
-                return failure
-            return error
-
-        def closed(error: TierError | None) -> None:
-            if error is not None:
-                self._tell_broken(level, reason_of(error), error.message)
-
-        self._orders.send(Lane(level.name, Kind.STORE), job, closed)
-
-    def _tell_broken(self, level: Level, reason: Reason, detail: str) -> None:
-        self._observer(Degraded(tier=level.name, reason=reason, detail=detail))
-
-    # For people and tests.
-
-    def counts(self) -> dict[str, int]:
-        """Published blocks of each level, by name."""
-        return {level.name: level.state.published_count() for level in self._levels}
-
-    def scrub_progress(self) -> dict[str, float]:
-        """The share of each level that the pass under way has verified; 1 between passes."""
-        return self._scrubber.progress()
+    def ranks(self) -> Sequence[Rank]:
+        """The ranks, fastest first."""
+        return self._parts.ranks
 
     def levels(self) -> Sequence[Level]:
-        """The levels, fastest first."""
+        """The levels of all ranks, fastest first."""
         return self._levels
 
     @property
@@ -349,53 +228,33 @@ class Store:
         """The shared store below the ranks, if there is one."""
         return self._shared
 
-    def ranks(self) -> Sequence[Rank]:
-        """The ranks, fastest first, with the same levels."""
-        return self._ranks
+    @property
+    def runtime(self) -> Runtime:
+        """The world as this store knows it."""
+        return self._runtime
+
+    @property
+    def orders(self) -> Orders:
+        """I/O under way, to which an owner may add its own."""
+        return self._orders
+
+    def counts(self) -> dict[str, int]:
+        """Published blocks of each level, by name."""
+        return {level.name: level.state.published_count() for level in self._levels}
+
+    def scrub_progress(self) -> dict[str, float]:
+        """The share of each level that the pass under way has verified; 1 between passes."""
+        return self._parts.scrubber.progress()
 
     def check_invariants(self) -> None:
         """Every level and rank adds up; when idle, no lease is left and nothing is under way."""
-        for rank in self._ranks:
+        for rank in self._parts.ranks:
             rank.check_invariants()
         for level in self._levels:
             level.residency.check_invariants()
             if self.idle:
                 assert level.state.lease_count() == 0, f"{level.name}: a lease was leaked"
                 assert level.traffic.flying_bytes == 0, f"{level.name}: idle, but under way"
-
-    def _withdraw(self, level: Level, slots: list[int]) -> None:
-        if slots:
-            level.withdraw(slots)
-            self._erase(level, slots)
-
-    def _erase(self, level: Level, slots: list[int]) -> None:
-        """Erase the headers of slots that are leased for it, then give the leases back."""
-
-        def job() -> TierError | None:
-            try:
-                level.sealed.free(slots)
-            except TierError as error:
-                return error
-            return None
-
-        def erased(error: TierError | None) -> None:
-            level.state.release(slots)
-            if error is not None:
-                level.write_failed(error, self._clock())
-
-        due = Due(
-            until_s=self._clock() + self._config.write_deadline_s,
-            late=lambda: level.write_late(self._clock()),
-        )
-        self._orders.send(Lane(level.name, Kind.STORE), job, erased, due=due)
-
-
-def _attach(parts: SharedParts | None, runtime: Runtime, orders: Orders) -> SharedLevel | None:
-    if parts is None:
-        return None
-    return SharedLevel(
-        parts.sealed, parts.guard, runtime=runtime, orders=orders, config=parts.config
-    )
 
 
 __all__ = ["Block", "Restore", "SharedParts", "Store", "StoreConfig"]

@@ -1,0 +1,145 @@
+"""What a store is made of, and how its parts hang together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pagoda.core.policy import REGISTRY
+from pagoda.core.suspects import Suspects
+from pagoda.store.erasing import Eraser
+from pagoda.store.executor import Runtime
+from pagoda.store.health import Care, Examiner
+from pagoda.store.level import Level
+from pagoda.store.orders import Orders
+from pagoda.store.queue import QueueLimits
+from pagoda.store.rank import Rank
+from pagoda.store.reader import Reader
+from pagoda.store.scrub import Scrubber, ScrubPlan
+from pagoda.store.shared import SharedConfig, SharedLevel
+from pagoda.store.wear import Wear
+from pagoda.store.writer import Hooks, Writer
+from pagoda.tiers.remote.breaker import GuardedShared
+from pagoda.tiers.remote.sealed import SealedShared
+from pagoda.tiers.sealed import SealedTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Deadlines in seconds; `queue_bytes` bounds what waits to be written in each level."""
+
+    restore_deadline_s: float = 2.0
+    write_deadline_s: float = 30.0
+    queue_bytes: int = 256 << 20
+    policy: str = "lru"
+    scrub: ScrubPlan = field(default_factory=ScrubPlan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedParts:
+    """A shared store: sealed values over a guarded client, and the bounds of its use."""
+
+    sealed: SealedShared
+    guard: GuardedShared
+    config: SharedConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """By tier, what limits the writing to a medium and how to look at its health; a tier
+    without them is memory."""
+
+    wears: Mapping[str, Wear]
+    cares: Mapping[str, Care]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A store's parts. The levels are those of the ranks, fastest first; all parts send their
+    I/O through `orders`, and share `suspects`, the keys whose blocks were bad of late."""
+
+    ranks: tuple[Rank, ...]
+    levels: tuple[Level, ...]
+    orders: Orders
+    suspects: Suspects
+    shared: SharedLevel | None
+    eraser: Eraser
+    reader: Reader
+    writer: Writer
+    scrubber: Scrubber
+    examiner: Examiner
+
+
+def assemble(
+    tiers: Sequence[Sequence[SealedTier]],
+    *,
+    runtime: Runtime,
+    config: StoreConfig,
+    media: Media,
+    shared: SharedParts | None,
+) -> Parts:
+    """The parts of a store over ranks of tiers, fastest first. Touches no medium."""
+    ranks = tuple(_rank(some, runtime, config, media) for some in tiers)
+    levels = tuple(level for rank in ranks for level in rank.levels)
+    names = [level.name for level in levels]
+    assert len(names) == len(set(names)), f"two tiers have one name: {names}"
+    orders = Orders(runtime)
+    suspects = Suspects()
+    beneath = _shared_level(shared, runtime, orders)
+    eraser = Eraser(orders, clock=runtime.clock, deadline_s=config.write_deadline_s)
+    return Parts(
+        ranks=ranks,
+        levels=levels,
+        orders=orders,
+        suspects=suspects,
+        shared=beneath,
+        eraser=eraser,
+        reader=Reader(
+            levels,
+            runtime=runtime,
+            orders=orders,
+            erase=eraser.erase,
+            suspects=suspects,
+            shared=beneath,
+        ),
+        writer=Writer(
+            ranks,
+            runtime=runtime,
+            orders=orders,
+            hooks=Hooks(
+                withdraw=eraser.withdraw,
+                stored=suspects.clear,
+                beyond=beneath.offer if beneath else None,
+            ),
+            limits=QueueLimits(size_bytes=config.queue_bytes, wait_s=config.write_deadline_s),
+        ),
+        scrubber=Scrubber(
+            levels, runtime=runtime, orders=orders, erase=eraser.erase, plan=config.scrub
+        ),
+        examiner=Examiner(levels, runtime=runtime, orders=orders, cares=media.cares),
+    )
+
+
+def _rank(tiers: Sequence[SealedTier], runtime: Runtime, config: StoreConfig, media: Media) -> Rank:
+    policy = REGISTRY[config.policy]
+    return Rank(
+        [
+            Level(
+                tier,
+                policy(tier.geometry.slots),
+                runtime.observer,
+                wear=media.wears.get(tier.name),
+            )
+            for tier in tiers
+        ]
+    )
+
+
+def _shared_level(
+    parts: SharedParts | None, runtime: Runtime, orders: Orders
+) -> SharedLevel | None:
+    if parts is None:
+        return None
+    return SharedLevel(
+        parts.sealed, parts.guard, runtime=runtime, orders=orders, config=parts.config
+    )
