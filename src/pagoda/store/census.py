@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from pagoda.store.catalogue import Catalogue
 from pagoda.store.level import Level
 
 Slots = NDArray[np.intp]
+Column = NDArray[Any]  # numbers, one a row
 
 
 def published(level: Level) -> Slots:
@@ -54,29 +56,63 @@ def next_expiry_s(level: Level, catalogue: Catalogue) -> int | None:
 def holdings(
     level: Level, catalogue: Catalogue, selection: Selection, *, generation: str, block_tokens: int
 ) -> list[Holding]:
-    """What a level holds of each namespace of a selection, the most bytes first."""
+    """What a level holds of each namespace of a selection, the most bytes first. One pass over
+    each column, however many namespaces there are: it runs between two steps of an engine."""
     seals, slots = level.sealed.seals, chosen(level, selection)
     numbers = seals.namespace_of[slots]
+    names = list(seals.namespaces)  # after the numbers: I/O threads add names
+    sums = _Sums(numbers, len(names))
+    blocks = sums.counts()
+    size_bytes = sums.totals(seals.lengths[slots])
+    deepest = sums.largest(seals.depths[slots])
+    born_s = seals.created_s[slots]
+    oldest_s, newest_s = sums.smallest(born_s), sums.largest(born_s)
     found: list[Holding] = []
-    for number in np.unique(numbers).tolist():
-        some = slots[numbers == number]
-        name = seals.namespaces[number]
-        origin = catalogue.origin(name)
+    for number in np.flatnonzero(blocks).tolist():
+        origin = catalogue.origin(names[number])
         found.append(
             Holding(
                 tier=level.name,
-                namespace=name.hex(),
+                namespace=names[number].hex(),
                 tenant=UNKNOWN if origin is None else origin.tenant,
                 current=origin is not None and origin.generation == generation,
-                blocks=len(some),
-                size_bytes=int(seals.lengths[some].sum(dtype=np.int64)),
-                tokens=len(some) * block_tokens,
-                longest_chain=int(seals.depths[some].max()) + 1,
-                oldest_s=int(seals.created_s[some].min()),
-                newest_s=int(seals.created_s[some].max()),
+                blocks=int(blocks[number]),
+                size_bytes=int(size_bytes[number]),
+                tokens=int(blocks[number]) * block_tokens,
+                longest_chain=int(deepest[number]) + 1,
+                oldest_s=int(oldest_s[number]),
+                newest_s=int(newest_s[number]),
             )
         )
     return sorted(found, key=lambda holding: -holding.size_bytes)
+
+
+class _Sums:
+    """Columns summed up by group: `groups` has each row's, of `count` groups."""
+
+    def __init__(self, groups: NDArray[np.uint32], count: int) -> None:
+        self._groups = groups
+        self._count = count
+
+    def counts(self) -> Column:
+        """Rows of each group."""
+        return np.bincount(self._groups, minlength=self._count)
+
+    def totals(self, column: Column) -> Column:
+        """Exact up to 2**53."""
+        return np.bincount(self._groups, weights=column, minlength=self._count)
+
+    def largest(self, column: Column) -> Column:
+        """0 for a group without rows."""
+        found: Column = np.zeros(self._count, dtype=column.dtype)
+        np.maximum.at(found, self._groups, column)
+        return found
+
+    def smallest(self, column: Column) -> Column:
+        """The largest number that there is for a group without rows."""
+        found: Column = np.full(self._count, np.iinfo(column.dtype).max, dtype=column.dtype)
+        np.minimum.at(found, self._groups, column)
+        return found
 
 
 def namespaces_held(levels: Sequence[Level]) -> set[NamespaceId]:
