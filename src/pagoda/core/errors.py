@@ -15,6 +15,7 @@
     │   ├── TierReadOnly             the medium refuses writes
     │   ├── TierTimeout              an I/O passed its deadline: deadline_s
     │   └── TierFault                any other I/O error: errno
+    ├── EngineBusy                   the engine's thread did not answer in time; nothing was done
     └── EngineClosed                 the engine is shutting down or has failed
 
 Conditions raise one of these; violated internal invariants are assertions.
@@ -27,6 +28,7 @@ __all__ = [
     "CapacityError",
     "ContextExceeded",
     "DirectoryLocked",
+    "EngineBusy",
     "EngineClosed",
     "FormatError",
     "ModelError",
@@ -169,6 +171,10 @@ class TierFault(TierError):
     ) -> None:
         super().__init__(message, tier=tier, remedy=remedy)
         self.errno = errno
+
+
+class EngineBusy(PagodaError):
+    """The engine's thread did not come to a call in time; it was withdrawn, nothing was done."""
 
 
 class EngineClosed(PagodaError):

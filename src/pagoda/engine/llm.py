@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from pagoda.core.errors import ContextExceeded, EngineClosed, RequestError
 from pagoda.core.events import Observer, Stepped, ignore
@@ -27,6 +24,7 @@ from pagoda.engine.api import (
 from pagoda.engine.batch import Segment
 from pagoda.engine.cache import EngineCache
 from pagoda.engine.codec import TokenizerCodec
+from pagoda.engine.commands import Commands
 from pagoda.engine.detokenize import Detokenizer
 from pagoda.engine.device import DeviceBlocks
 from pagoda.engine.home import HomeThread
@@ -41,10 +39,8 @@ from pagoda.store.scopes import Served
 from pagoda.store.store import Store
 
 _log = logging.getLogger("pagoda.engine")
-Result = TypeVar("Result")
 _IDLE_WAIT_S = 0.5
 _STATS_EVERY_S = 0.5
-_ANSWER_S = 60.0  # the longest that a caller waits for the engine's thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +83,13 @@ class LlmEngine(Engine):
         )
         shelf = DeviceShelf(device, block_bytes=parts.runner.block_bytes)
         self._admin = Admin(parts.store, parts.catalogue, shelf, served=self._served)
-        self._cache = EngineCache(self._admin, self._ask)
+        self._commands = Commands(parts.wake)
+        self._cache = EngineCache(self._admin, self._commands.ask)
         self._sequences: dict[str, Sequence] = {}
         self._namespaces: dict[str, NamespaceId] = {}
-        self._commands: deque[Callable[[], None]] = deque()
         self._stats: dict[str, float] = {}
         self._stats_due_s = 0.0
         self._reader = AnswerReader(parts.codec, context_tokens=parts.card.context_tokens)
-        self._gate = threading.Lock()  # taken for `_open` and appending to `_commands` only
-        self._open = True
         self._closing = False
         self._ended = home.run(self._run)
 
@@ -123,25 +117,26 @@ class LlmEngine(Engine):
             block_tokens=self._parts.runner.block_tokens,
             arrived_s=self._parts.clock(),
         )
-        self._command(lambda: self._add(sequence))
+        self._commands.send(lambda: self._add(sequence))
 
     def cancel(self, request_id: str) -> None:
         with suppress(EngineClosed):  # then it has ended already
-            self._command(lambda: self._cancel(request_id))
+            self._commands.send(lambda: self._cancel(request_id))
 
     def reset_cache(self, scope: CacheScope) -> int:
-        return self._ask(lambda: self._reset(scope))
+        return self._commands.ask(lambda: self._reset(scope))
 
     def stats(self) -> Mapping[str, float]:
         return self._stats
 
     def healthy(self) -> bool:
-        return self._open and not self._closing and not self._ended.done()
+        return self._commands.open and not self._closing and not self._ended.done()
 
     def close(self, *, flush_s: float = 10.0) -> None:
         if self._closing:
             return
         self._closing = True
+        self._commands.close()
         self._parts.wake.set()
         self._ended.result()
         self._home.close()
@@ -151,7 +146,7 @@ class LlmEngine(Engine):
 
     def check_invariants(self) -> None:
         """Sums of the device pool and the store, taken in the engine's thread."""
-        self._ask(self._scheduler.check_invariants)
+        self._commands.ask(self._scheduler.check_invariants)
 
     # The engine's thread.
 
@@ -169,7 +164,7 @@ class LlmEngine(Engine):
 
     def _turn(self) -> bool:
         """Take commands, move blocks, compute one step; False when there was nothing to compute."""
-        self._take_commands()
+        self._commands.run()
         self._parts.store.poll()
         self._admin.poll()
         self._advance(self._parts.clock())
@@ -235,32 +230,22 @@ class LlmEngine(Engine):
         sequence.tell(progress)
 
     def _end_all(self, last: Progress) -> None:
-        with self._gate:
-            self._open = False
-        self._take_commands()
+        self._commands.close()
+        self._commands.run()
         for sequence in list(self._sequences.values()):
             self._end(sequence, last)
 
     def _fail_all(self, last: Progress) -> None:
         """Tell every client, without the scheduler: its sums may be wrong by the failure."""
-        with self._gate:
-            self._open = False
+        self._commands.close()
         self._cache.close()
-        while self._commands:
-            try:
-                self._commands.popleft()()  # among them requests that must hear of it, too
-            except Exception:  # noqa: BLE001 - one command, not the telling of the others
-                _log.exception("a command to the failed engine failed")
+        self._commands.run_out()  # among them requests that must hear of it, too
         for sequence in self._sequences.values():
             sequence.tell(last)
         now_s = self._parts.clock()
         for sequence in self._sequences.values():
             self._parts.observer(sequence.finished(FinishReason.ERROR, now_s))
         self._sequences.clear()
-
-    def _take_commands(self) -> None:
-        while self._commands:
-            self._commands.popleft()()
 
     # Commands, in the engine's thread.
 
@@ -282,27 +267,6 @@ class LlmEngine(Engine):
         return dropped + (self._parts.store.clear() if scope is CacheScope.ALL else 0)
 
     # Helpers.
-
-    def _command(self, command: Callable[[], None]) -> None:
-        """Have the engine's thread do something; raises EngineClosed when it takes no more."""
-        with self._gate:
-            if not self._open or self._closing:
-                raise EngineClosed("the engine is not running")
-            self._commands.append(command)
-        self._parts.wake.set()
-
-    def _ask(self, function: Callable[[], Result]) -> Result:
-        """Have the engine's thread call a function; returns, or raises, what it does."""
-        done: Future[Result] = Future()
-
-        def call() -> None:
-            try:
-                done.set_result(function())
-            except Exception as error:  # noqa: BLE001 - whoever asked raises it
-                done.set_exception(error)
-
-        self._command(call)
-        return done.result(timeout=_ANSWER_S)
 
     def _check(self, request: Request) -> None:
         """Refuse what can never be served."""

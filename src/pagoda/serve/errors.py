@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from pagoda.core.errors import EngineClosed, PagodaError, RequestError
+from pagoda.core.errors import EngineBusy, EngineClosed, PagodaError, RequestError
 
 __all__ = ["JsonResponse", "dump", "error_body", "error_response", "refusal_of"]
 
@@ -25,6 +25,7 @@ STATUS_OF_CODE = {
     "rate_limit_exceeded": 429,
     "engine_failed": 500,
     "internal_error": 500,
+    "engine_busy": 503,
     "unavailable": 503,
 }
 TYPE_OF_STATUS = {
@@ -54,9 +55,12 @@ class JsonResponse(Response):
 
 
 def refusal_of(error: PagodaError) -> RequestError:
-    """Any error of ours as one with a code; only RequestErrors may show their message."""
+    """Any error of ours as one with a code; only RequestErrors may show their message,
+    and an engine that is busy says so."""
     if isinstance(error, RequestError):
         return error
+    if isinstance(error, EngineBusy):
+        return RequestError(error.message, code="engine_busy", remedy=error.remedy)
     if isinstance(error, EngineClosed):
         return RequestError("the server is shutting down or has failed", code="unavailable")
     return RequestError("the server failed to handle the request", code="internal_error")

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pagoda.core.errors import EngineClosed, RequestError
+from pagoda.core.errors import EngineBusy, EngineClosed, RequestError
 from pagoda.core.holdings import Scope, tenant_id
 from pagoda.testing.cache import FakeCache, cleared
 from pagoda.testing.engine import FakeEngine
@@ -178,6 +178,15 @@ def test_an_engine_that_ends_meanwhile_is_a_503(serving) -> None:
     """Whoever waits for a clearing hears of it."""
     cache_of(serving).failure = EngineClosed("gone")
     assert ask(serving, "POST", "/cache/clear", {"all": True}).status_code == 503
+
+
+def test_an_engine_that_is_busy_is_a_503_to_be_tried_again(serving) -> None:
+    """With the time to wait and what to do, not a failure of the server."""
+    cache_of(serving).failure = EngineBusy("it did not come to it", remedy="ask again later")
+    answer = ask(serving, "GET", "/cache")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_busy")
+    assert int(answer.headers["retry-after"]) > 0
+    assert "ask again later" in answer.json()["error"]["message"]
 
 
 def test_times_to_live_are_set_shown_and_removed(serving) -> None:

@@ -44,20 +44,17 @@ def test_holdings_are_the_sums_of_their_blocks() -> None:
     harness.store.discard(level, gone)
     harness.settle()
     for before_s in (None, blocks[30][1].created_s):
-        left = [
-            one
-            for _, one in blocks
-            if one.name != names[2] and (before_s is None or one.created_s < before_s)
-        ]
+        left: dict[NamespaceId, list[One]] = {}
+        for _, one in blocks:
+            if one.name != names[2] and (before_s is None or one.created_s < before_s):
+                left.setdefault(one.name, []).append(one)
         found = census.holdings(
             level, Catalogue([]), Selection(before_s=before_s), generation="", block_tokens=16
         )
         assert {
             (h.namespace, h.blocks, h.size_bytes, h.longest_chain, h.oldest_s, h.newest_s)
             for h in found
-        } == {
-            sums(name, [one for one in left if one.name == name]) for name in {o.name for o in left}
-        }
+        } == {sums(name, some) for name, some in left.items()}
 
 
 def sums(name: NamespaceId, some: list[One]) -> tuple[object, ...]:
