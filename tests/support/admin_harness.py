@@ -70,6 +70,15 @@ class AdminHarness(Harness):
                 break
             super().settle()
 
+    def settle_upper(self) -> None:
+        """Run I/O until the upper tier has what was saved, and the lower one nothing yet."""
+        upper, lower = self.store.levels()
+        while not upper.state.published_count():
+            self.store.poll()
+            assert self.executor.step(), "something was saved"
+            self.store.poll()
+        assert not lower.state.published_count()
+
     def wall_s(self) -> int:
         """Seconds since the epoch."""
         return self.clock.wall_ms() // 1000

@@ -127,7 +127,7 @@ def truth(key: Key) -> memoryview:
 
 
 def block_of(keys: Sequence[Key], index: int, space: NamespaceId = SPACE) -> Block:
-    """The block of a chain at `index`."""
+    """The block of a chain at `index`, as a writer hands it on: with its age."""
     return Block(
         namespace=space,
         key=keys[index],
@@ -135,6 +135,7 @@ def block_of(keys: Sequence[Key], index: int, space: NamespaceId = SPACE) -> Blo
         depth=index,
         tokens=16,
         payload=truth(keys[index]),
+        created_ms=1_700_000_000_000,
     )
 
 

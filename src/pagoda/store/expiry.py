@@ -1,6 +1,6 @@
 """Times to live: blocks past their time are withdrawn before the next look-up could find them.
 
-Age counts in whole seconds from when a tier wrote the block. Nothing is looked for before the
+Age counts in whole seconds from when the block was first stored. Nothing is looked for before the
 first block can be due, so a store without times to live pays one comparison a poll.
 """
 

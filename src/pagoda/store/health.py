@@ -213,9 +213,15 @@ def _works(level: Level, order: Order, written_ms: int) -> bool:
     payload, back = (memoryview(aligned_buffer(size_bytes))[:size_bytes] for _ in range(2))
     payload[:] = bytes(written_ms % 251 for _ in range(size_bytes))
     block = Block(
-        namespace=NamespaceId(bytes(32)), key=ROOT, parent=ROOT, depth=0, tokens=0, payload=payload
+        namespace=NamespaceId(bytes(32)),
+        key=ROOT,
+        parent=ROOT,
+        depth=0,
+        tokens=0,
+        payload=payload,
+        created_ms=written_ms,
     )
-    seal = block.seal(generation=order.generation, created_ms=written_ms)
+    seal = block.seal(generation=order.generation)
     try:
         level.sealed.store([order.slot], [seal], [payload])
         outcomes = level.sealed.load([order], [back])

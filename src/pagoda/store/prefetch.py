@@ -111,10 +111,17 @@ class Prefetch:
         step = -(-self._size_bytes // _PAGE_BYTES) * _PAGE_BYTES
         memory = memoryview(aligned_buffer(step * len(blocks)))
         into = [memory[at * step : at * step + self._size_bytes] for at in range(len(blocks))]
-        filled = [replace(block, payload=view) for block, view in zip(blocks, into, strict=True)]
+        filled = [self._filled(block, view) for block, view in zip(blocks, into, strict=True)]
         restore = self._store.restore([block.key for block in filled], into)
         self._run = _Run(filled, restore)
         return True
+
+    def _filled(self, block: Block, into: memoryview) -> Block:
+        """The block as it will be stored: as old as its copy, if a tier of this node tells."""
+        created_s = self._store.created_s(block.key)
+        return replace(
+            block, payload=into, created_ms=None if created_s is None else created_s * 1000
+        )
 
     def _take_in(self, run: _Run) -> bool:
         """Store what has arrived; a late read may still write to what has not."""

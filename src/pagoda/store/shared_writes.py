@@ -128,12 +128,12 @@ class SharedWrites:
             self._start()
 
     def _start(self) -> None:
-        link, now_ms = self._link, self._link.wall_ms()
+        link = self._link
         items = self._queue.take(link.config.run_blocks)
         loads = loads_of(items)
         run = self._run = SharedRun(
             items,
-            [item.block.seal(generation=_NO_GENERATION, created_ms=now_ms) for item in items],
+            [item.block.seal(generation=_NO_GENERATION) for item in items],
             frozenset(i for i, item in enumerate(items) if self._was_bad(item)),
             loads,
             self._staged(items) if loads else [],

@@ -104,7 +104,7 @@ class Store:
         return restores
 
     def created_s(self, key: Key) -> int | None:
-        """When the oldest copy of a block was written, in seconds since the epoch."""
+        """When a block was first stored, in seconds since the epoch, as its oldest copy says."""
         found = [
             int(level.sealed.seals.created_s[slot])
             for level in self._levels

@@ -72,8 +72,10 @@ class Writer:
 
     def add(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Queue blocks for the first rank; `release` is called once their bytes are free."""
-        due_s = self._due_s()
-        self._pass(0, [Pending(block, partial(release, block), due_s) for block in blocks])
+        due_s, now_ms = self._due_s(), self._wall_ms()
+        self._pass(
+            0, [Pending(block.born(now_ms), partial(release, block), due_s) for block in blocks]
+        )
         self.pump()
 
     def pump(self) -> None:
@@ -159,9 +161,8 @@ class Writer:
         if not slots:
             return False
         items = queue.take(len(slots))
-        now_ms = self._wall_ms()
         seals = [
-            item.block.seal(generation=level.state.generation(slot), created_ms=now_ms)
+            item.block.seal(generation=level.state.generation(slot))
             for item, slot in zip(items, slots, strict=True)
         ]
         loads = loads_of(items)

@@ -23,6 +23,7 @@ from pagoda.core.holdings import (
 )
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
+from pagoda.store.level import Level
 from pagoda.testing.faulty_shared import FaultyShared
 from pagoda.testing.memory_shared import MemoryShared
 
@@ -408,6 +409,53 @@ def test_blocks_that_come_later_age_as_well(admin: AdminHarness) -> None:
         admin.clock.advance(1)
         admin.settle()
         assert found(admin, keys) == 0
+
+
+def test_every_copy_of_a_block_is_as_old_as_the_first(admin: AdminHarness) -> None:
+    """The lower tier was written later by what the upper one had waited: a block lived on there
+    after its time, and a copy that was brought up began to live anew."""
+    keys = admin.put(admin.tokens(1))
+    admin.settle_upper()
+    admin.clock.advance(20)
+    admin.settle()
+    upper, lower = admin.store.levels()
+    assert lower.state.published_count() == 4
+    born_s = {admin.store.created_s(key) for key in keys}
+    assert ages(lower) == ages(upper) == born_s
+    admin.store.discard(upper, upper.state.published_slots())
+    admin.clock.advance(20)
+    admin.settle()
+    admin.admin.prefetch(admin.tokens(1), "")
+    admin.settle()
+    assert upper.state.published_count() == 4
+    assert ages(upper) == born_s
+    admin.admin.set_ttl(60, tenant=None, salt=None)
+    admin.clock.advance(19)
+    admin.settle()
+    assert found(admin, keys) == 4
+    admin.clock.advance(1)
+    admin.settle()
+    assert found(admin, keys) == 0
+    assert admin.on_medium() == 0
+
+
+def test_a_copy_from_the_shared_store_begins_to_age_here(tmp_path: Path) -> None:
+    """Its value tells no age."""
+    medium = FaultyShared(MemoryShared())
+    other = AdminHarness(tmp_path, shared=medium)
+    other.put(other.tokens(1))
+    other.settle()
+    admin = AdminHarness(tmp_path, shared=medium)
+    admin.clock.advance(50)
+    admin.admin.prefetch(admin.tokens(1), "")
+    admin.settle()
+    assert ages(admin.store.levels()[0]) == {admin.wall_s()}
+
+
+def ages(level: Level) -> set[int]:
+    """When the published blocks of a level say that they were first stored."""
+    slots = level.state.published_slots()
+    return set(level.sealed.seals.created_s[slots].tolist())
 
 
 def test_a_tenants_own_time_goes_before_everybodys(admin: AdminHarness) -> None:
