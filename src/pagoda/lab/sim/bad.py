@@ -37,16 +37,19 @@ class BadBlocks:
         """The store has taken in what was written to a tier."""
         self._unpublished.pop(tier, None)
 
-    def remember(self, key: Key, outcome: Outcome, writes_before: int) -> None:
-        """A bad block is not asked for again for a while. One is that was stored anew since its
-        restore began (after `writes_before` writes), or that the store will hear of so."""
+    def remember(
+        self, key: Key, outcome: Outcome, *, writes_before: int, deadline_s: float
+    ) -> None:
+        """A bad block is not asked for again for a while, which counts from its restore's
+        deadline if the request hears of it later. One is that was stored anew since its restore
+        began (after `writes_before` writes), or that the store will hear of so."""
         if not isinstance(outcome, Corrupt | Unavailable) or outcome.reason is Reason.TIMEOUT:
             return
         if outcome.tier == REMOTE and isinstance(outcome, Unavailable):
             return  # a failing store is its breaker's matter; its blocks may be sound
         heard = not any(key in keys for keys in self._unpublished.values())
         if heard and self._stored.get(key, 0) <= writes_before:
-            self._until[key] = (self._clock() + _NEGATIVE_S, outcome.tier)
+            self._until[key] = (min(self._clock(), deadline_s) + _NEGATIVE_S, outcome.tier)
 
     def check(self, keys: Sequence[Key], held_here: Callable[[Key], bool]) -> None:
         """The store offers these blocks to a request."""

@@ -227,7 +227,12 @@ class Requests:
         flying = restore.flying()
         for position, outcome in enumerate(restore.outcomes):
             self.tally.count(outcome)
-            self.bad.remember(prompt.keys[first + position], outcome, request.writes_before)
+            self.bad.remember(
+                prompt.keys[first + position],
+                outcome,
+                writes_before=request.writes_before,
+                deadline_s=restore.deadline_s,
+            )
             if position not in flying:
                 block = request.blocks[first + position]
                 self._check(outcome, bytes(self._memory.views[block]), prompt, first + position)
