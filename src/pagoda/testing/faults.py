@@ -108,4 +108,4 @@ class FaultyTier:
     @staticmethod
     def _fail(error: TierError | None) -> None:
         if error is not None:
-            raise error
+            raise error.with_traceback(None)  # kept for the next time, but not its frames

@@ -53,7 +53,7 @@ class FaultyShared:
 
     def put(self, names: Sequence[str], values: Sequence[Sequence[memoryview]]) -> None:
         if self.faults.write_error is not None:
-            raise self.faults.write_error
+            raise self.faults.write_error.with_traceback(None)
         kept = [i for i, name in enumerate(names) if name not in self.faults.lose]
         for i in kept:
             self._before[names[i]] = self._last.get(names[i], b"")
@@ -62,14 +62,14 @@ class FaultyShared:
 
     def get(self, names: Sequence[str], limit_bytes: int) -> list[memoryview | None]:
         if self.faults.read_error is not None:
-            raise self.faults.read_error
+            raise self.faults.read_error.with_traceback(None)
         asked = [self.faults.swap.get(name, name) for name in names]
         values = self.inner.get(asked, limit_bytes)
         return [self._lie(name, value) for name, value in zip(names, values, strict=True)]
 
     def has(self, names: Sequence[str]) -> list[bool]:
         if self.faults.read_error is not None:
-            raise self.faults.read_error
+            raise self.faults.read_error.with_traceback(None)
         found = self.inner.has(names)
         return [
             (there or name in self.faults.claim) and name not in self.faults.deny
@@ -78,12 +78,12 @@ class FaultyShared:
 
     def drop(self, names: Sequence[str]) -> None:
         if self.faults.write_error is not None:
-            raise self.faults.write_error
+            raise self.faults.write_error.with_traceback(None)
         self.inner.drop([name for name in names if name not in self.faults.keep])
 
     def names(self, prefix: str) -> Iterator[str]:
         if self.faults.read_error is not None:
-            raise self.faults.read_error
+            raise self.faults.read_error.with_traceback(None)
         return self.inner.names(prefix)
 
     def close(self) -> None:
