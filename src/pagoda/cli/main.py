@@ -10,6 +10,7 @@ Exit status: 0 done; 1 the work failed; 2 usage, settings or input are wrong; 13
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -23,16 +24,39 @@ from typer.main import get_command, get_group
 
 from pagoda._version import __version__
 from pagoda.core.errors import (
+    CapacityError,
+    DirectoryLocked,
+    FormatError,
     ModelNotFound,
     PagodaError,
     RequestError,
     SettingsError,
+    TierError,
     UnsupportedModel,
 )
 from pagoda.machine.leave import leave
 
 FAILED, MISUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141
-MISUSES = (SettingsError, ModelNotFound, UnsupportedModel, RequestError)
+MISUSES = (
+    SettingsError,
+    ModelNotFound,
+    UnsupportedModel,
+    RequestError,
+    FormatError,
+    DirectoryLocked,
+    CapacityError,
+)
+# A tier's path leads nowhere or to something else, or this user may not go there.
+_WRONG_PATH = {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +138,14 @@ def report(error: Exception, *, debug: bool) -> int:
         _complain(message, remedy)
         return FAILED
     _complain(error.message, error.remedy)
-    return MISUSED if isinstance(error, MISUSES) else FAILED
+    return MISUSED if isinstance(error, MISUSES) or _wrong_path(error) else FAILED
+
+
+def _wrong_path(error: PagodaError) -> bool:
+    cause = error.__cause__
+    return (
+        isinstance(error, TierError) and isinstance(cause, OSError) and cause.errno in _WRONG_PATH
+    )
 
 
 def _complain(message: str, remedy: str) -> None:

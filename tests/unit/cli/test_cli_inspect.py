@@ -89,7 +89,7 @@ def test_a_directory_of_drives_stands_for_all_of_them(pagoda: Pagoda, tmp_path: 
 def test_a_directory_without_a_drive_is_told_with_a_remedy(pagoda: Pagoda, tmp_path: Path) -> None:
     """Neither a traceback nor an empty report."""
     refused = pagoda("inspect", str(tmp_path))
-    assert refused.status == 1
+    assert refused.status == 2
     assert "holds no slab.pagoda" in refused.err
     assert "drive.path" in refused.err
 

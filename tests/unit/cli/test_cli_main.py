@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,10 @@ from typer.main import get_command
 from pagoda._version import __version__
 from pagoda.cli import main
 from pagoda.core.errors import (
+    CapacityError,
+    DirectoryLocked,
     EngineClosed,
+    FormatError,
     ModelError,
     ModelNotFound,
     PagodaError,
@@ -23,6 +28,7 @@ from pagoda.core.errors import (
     TierFault,
     UnsupportedModel,
 )
+from pagoda.tiers.drive.oserrors import typed_errors
 
 HELP_WITHOUT = """
 import sys
@@ -107,6 +113,9 @@ def test_misuse_is_status_2(pagoda: Any, args: list[str]) -> None:
         (ModelNotFound("said", path="p", remedy="do this"), 2),
         (UnsupportedModel("said", path="p", feature="f", remedy="do this"), 2),
         (RequestError("said", remedy="do this"), 2),
+        (FormatError("said", tier="drive", path="p", remedy="do this"), 2),
+        (DirectoryLocked("said", tier="drive", path="p", owner="o", remedy="do this"), 2),
+        (CapacityError("said", tier="drive", asked_bytes=2, limit_bytes=1, remedy="do this"), 2),
         (ModelError("said", path="p", remedy="do this"), 1),
         (TierFault("said", tier="drive", remedy="do this"), 1),
         (EngineClosed("said", remedy="do this"), 1),
@@ -122,6 +131,23 @@ def test_an_error_is_a_line_and_a_remedy(
     result = pagoda("config")
     assert result.status == status
     assert result.err.splitlines() == ["pagoda: said", "  do this"]
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(errno.ENOENT, 2), (errno.ENOTDIR, 2), (errno.EACCES, 2), (errno.EROFS, 1), (errno.EIO, 1)],
+)
+def test_a_wrong_path_is_misuse_and_a_bad_drive_is_not(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+) -> None:
+    """What an operator named wrongly or may not open is 2; a medium that fails is 1."""
+
+    def work() -> None:
+        with typed_errors("drive", "kv"):
+            raise OSError(number, os.strerror(number))
+
+    install(monkeypatch, work)
+    assert pagoda("config").status == status
 
 
 def test_debug_shows_the_traceback(pagoda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
