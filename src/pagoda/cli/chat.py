@@ -184,7 +184,7 @@ def ask(source: Source, messages: list[Message], screen: Screen) -> Answer:
     )
 
 
-@takes_settings("model", "engine", "host", "drive", "store")
+@takes_settings("model", "engine", "host", "drive", "remote", "store")
 def command(  # noqa: PLR0913 - a command's parameters are its flags
     resolved: Resolved,
     *,

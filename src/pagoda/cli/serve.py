@@ -22,7 +22,7 @@ from pagoda.watch.metrics import Metrics
 _log = logging.getLogger("pagoda.serve")
 
 
-@takes_settings("model", "engine", "host", "drive", "store", "server", "log")
+@takes_settings("model", "engine", "host", "drive", "remote", "store", "server", "log")
 def command(
     resolved: Resolved,
     *,
@@ -38,7 +38,8 @@ def command(
     settings = resolved.settings
     require_model(resolved)
     config = serve_config(settings)
-    logs.configure(settings.log.level, settings.log.format, secrets=(config.api_key or "",))
+    secrets = (config.api_key or "", settings.remote.password.get_secret_value())
+    logs.configure(settings.log.level, settings.log.format, secrets=secrets)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
 

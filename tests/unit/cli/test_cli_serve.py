@@ -14,6 +14,7 @@ import pytest
 from pagoda.cli.serve import serve_config
 from pagoda.core.events import Evicted
 from pagoda.settings import Origin, Rank, Settings, mapping_layer, resolve
+from pagoda.settings.keys import all_keys
 
 
 def test_every_server_setting_reaches_the_server() -> None:
@@ -50,6 +51,16 @@ def test_no_model_is_told_with_the_remedy(pagoda: Any) -> None:
     assert result.status == 2
     assert "no model is named" in result.err
     assert "--model DIR" in result.err
+
+
+def test_every_setting_that_has_a_flag_is_a_flag_of_the_server(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new section of settings reaches the command that serves with them."""
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = pagoda("serve", "--help").out
+    flags = [key.flag for key in all_keys() if key.flag]
+    assert [flag for flag in flags if flag not in shown] == []
 
 
 def test_a_busy_port_is_told_before_a_model_is_loaded(
