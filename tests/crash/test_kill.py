@@ -1,7 +1,8 @@
 """A process that is killed while it writes: what it had committed is back, and nothing wrong.
 
 The child stores prefix after prefix and says each one once it is committed; it is killed
-with SIGKILL at a random moment. Not covered: power cuts (the page cache survives here).
+with SIGKILL at a random moment. Another clears everything and is killed once it has said so.
+Not covered: power cuts (the page cache survives here).
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from store_harness import SIZE, dirty, keys_of, truth
 
+from pagoda.core.holdings import Cleared, Selection
+from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
+from pagoda.store.clearing import Clearing
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.inspect import DriveInspector
 from pagoda.store.open import StorePlan, open_store
@@ -26,6 +31,7 @@ from pagoda.store.writer import Block
 from pagoda.tiers.drive import DriveConfig
 
 CHAIN = 12
+CHAINS = 250  # 3,000 blocks in 2,000 slots
 
 PROGRAM = """
 import sys
@@ -38,6 +44,23 @@ for salt in range(int(sys.argv[2]), 100_000):
     save(store, keys_of(CHAIN, salt=salt))
     assert store.flush(30)
     print(salt, flush=True)
+"""
+
+CLEARING = """
+import sys
+from pathlib import Path
+from store_harness import keys_of
+from test_kill import CHAIN, CHAINS, clear_everything, open_drive, save
+store = open_drive(Path(sys.argv[1]))
+for salt in range(CHAINS):
+    save(store, keys_of(CHAIN, salt=salt))
+assert store.flush(60)
+level = store.levels()[0]
+level.residency.retire(level.state.published_slots()[:500])  # as after late reads
+for salt in range(CHAINS, CHAINS + 20):
+    save(store, keys_of(CHAIN, salt=salt))
+print(clear_everything(store).verified, flush=True)
+sys.stdin.read()
 """
 
 
@@ -92,6 +115,28 @@ def restore(store: Store, keys: list) -> int:
     return ticket.usable_blocks
 
 
+class NoDevice:
+    """An engine without blocks of its own."""
+
+    def links(self) -> Iterator[tuple[Key, Key]]:
+        return iter(())
+
+    def drop(self, selection: Selection, keys: frozenset[Key] | None) -> int:
+        return 0
+
+
+def clear_everything(store: Store) -> Cleared:
+    """As an engine's thread does."""
+    told: list[Cleared] = []
+    clearing = Clearing(store, Selection(), NoDevice(), runtime=store.runtime, tell=told.append)
+    clearing.start()
+    while not told:
+        store.runtime.executor.wait(0.05)
+        store.poll()
+        clearing.poll()
+    return told[0]
+
+
 def run_and_kill(directory: Path, first_salt: int, delay_s: float) -> list[int]:
     """Let the child write for a while, kill it, and return what it said was committed."""
     path = ":".join([str(Path(__file__).parent), *sys.path])
@@ -133,6 +178,29 @@ def test_what_was_committed_survives_a_kill(tmp_path: Path, seed: int) -> None:
         assert report.damaged_headers == []
         first = in_flight + 1
     assert first > 3, "the children must have committed something"
+
+
+def test_what_was_cleared_does_not_come_back_after_a_kill(tmp_path: Path) -> None:
+    """Evicted, out of service, published, queued or being written: a restart finds none of it,
+    and the medium holds no header."""
+    path = ":".join([str(Path(__file__).parent), *sys.path])
+    child = subprocess.Popen(
+        [sys.executable, "-c", CLEARING, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "True\n"
+    child.kill()
+    child.communicate()
+    store = open_drive(tmp_path)
+    found = {salt for salt in range(CHAINS + 20) if store.match(keys_of(CHAIN, salt=salt))}
+    counts = store.counts()
+    store.close(flush_s=10)
+    assert (found, counts) == (set(), {"drive": 0})
+    assert DriveInspector(tmp_path).entries() == ([], [])
 
 
 def test_a_flipped_byte_is_found_by_inspection(tmp_path: Path) -> None:

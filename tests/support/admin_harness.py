@@ -41,10 +41,11 @@ class AdminHarness(Harness):
         upper: int = 64,
         lower: int = 64,
         shared: FaultyShared | None = None,
+        seed: int = 0,
     ) -> None:
         self.directory = directory
         self.served = SERVED
-        super().__init__(upper=upper, lower=lower, shared=shared)
+        super().__init__(upper=upper, lower=lower, shared=shared, seed=seed)
 
     def open(self) -> None:
         super().open()
@@ -130,6 +131,17 @@ class AdminHarness(Harness):
         self.admin.clear(scope, told.append)
         self.settle()
         assert len(told) == 1, "a clearing ends once"
+        return told[0]
+
+    def clear_to_the_answer(self, scope: Scope) -> Cleared:
+        """Clear, and go no further than to the answer; I/O threads finish what they have."""
+        told: list[Cleared] = []
+        self.admin.clear(scope, told.append)
+        while not told:
+            self.executor.step()
+            self.store.poll()
+            self.admin.poll()
+        self.executor.drain()
         return told[0]
 
     def on_medium(self) -> int:

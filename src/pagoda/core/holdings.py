@@ -30,7 +30,16 @@ class Selection:
 
     namespaces: frozenset[NamespaceId] | None = None
     below: Key | None = None
-    before_s: int | None = None  # written by a tier before then
+    before_s: int | None = None  # first stored before then
+
+    @property
+    def everything(self) -> bool:
+        """Whether there is no condition."""
+        return self.namespaces is None and self.below is None and self.before_s is None
+
+    def may_name(self, namespace: NamespaceId) -> bool:
+        """Whether blocks of a namespace can be among them."""
+        return self.namespaces is None or namespace in self.namespaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,9 @@ class Engine(Protocol):
         ...
 
     def reset_cache(self, scope: CacheScope) -> int:
-        """Forget cached blocks that no running request holds; returns how many."""
+        """Forget cached blocks; returns how many. Those of the device are forgotten at once, but
+        for what running requests hold. With ALL it is a clearing of everything (`Cache.clear`)
+        that is waited for: a restart finds none of the blocks, or RequestError says where."""
         ...
 
     def stats(self) -> Mapping[str, float]:

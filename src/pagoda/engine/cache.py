@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from pagoda.core.errors import EngineClosed
+from pagoda.core.errors import EngineBusy, EngineClosed, RequestError
 from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, Ttl
 from pagoda.engine.api import Cache
 from pagoda.store.admin import Admin
 
 Ask = Callable[[Callable[[], Any]], Any]
+_CLEARED_S = 330.0  # longer than a clearing takes, whatever hangs below the engine's thread
 
 
 class EngineCache(Cache):
@@ -35,6 +36,25 @@ class EngineCache(Cache):
         cleared: Future[Cleared] = Future()
         self._ask(lambda: self._begin(scope, cleared))
         return cleared
+
+    def clear_everything(self) -> int:
+        """Clear all and wait for the end of it; returns how many blocks went. Raises RequestError
+        when it is not proven that a restart finds none of them."""
+        try:
+            cleared = self.clear(Scope()).result(timeout=_CLEARED_S)
+        except TimeoutError:
+            raise EngineBusy(
+                f"clearing did not end in {_CLEARED_S:g} s: the engine's thread hangs",
+                remedy="see the server's log",
+            ) from None
+        if not cleared.verified:
+            tiers = ", ".join(scan.tier for scan in cleared.scans if scan.left) or "a tier"
+            raise RequestError(
+                f"no block can be found any more, but a restart may find some in {tiers}",
+                code="not_cleared",
+                remedy="a header could not be erased or read back; see the log, and clear again",
+            )
+        return sum(cleared.dropped.values())
 
     def ttls(self) -> list[Ttl]:
         found: list[Ttl] = self._ask(self._admin.ttls)

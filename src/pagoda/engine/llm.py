@@ -124,7 +124,9 @@ class LlmEngine(Engine):
             self._commands.send(lambda: self._cancel(request_id))
 
     def reset_cache(self, scope: CacheScope) -> int:
-        return self._commands.ask(lambda: self._reset(scope))
+        if scope is CacheScope.ALL:
+            return self._cache.clear_everything()
+        return self._commands.ask(self._device.forget)
 
     def stats(self) -> Mapping[str, float]:
         return self._stats
@@ -261,10 +263,6 @@ class LlmEngine(Engine):
         sequence = self._sequences.get(request_id)
         if sequence is not None:
             self._end(sequence, Progress(finish=FinishReason.CANCELLED))
-
-    def _reset(self, scope: CacheScope) -> int:
-        dropped = self._device.forget()
-        return dropped + (self._parts.store.clear() if scope is CacheScope.ALL else 0)
 
     # Helpers.
 

@@ -24,6 +24,7 @@ STATUS_OF_CODE = {
     "unsupported_media_type": 415,
     "rate_limit_exceeded": 429,
     "engine_failed": 500,
+    "not_cleared": 500,
     "internal_error": 500,
     "engine_busy": 503,
     "unavailable": 503,

@@ -175,11 +175,15 @@ class Admin:
 
     def clear(self, scope: Scope, tell: Callable[[Cleared], None]) -> None:
         """Clear a scope in the background; `tell` is called at its end. What can be named
-        without reading headers cannot be found any more once this returns. RequestError when
-        the scope names nothing."""
+        without reading headers cannot be found any more once this returns. Prefetches that may
+        bring some of it up again are stopped. RequestError when the scope names nothing."""
+        selection = self._scopes.selection(scope)
+        for prefetch in self._prefetches.values():
+            if selection.may_name(prefetch.namespace):
+                prefetch.stop()
         clearing = Clearing(
             self._store,
-            self._scopes.selection(scope),
+            selection,
             self._device,
             runtime=self._runtime,
             tell=tell,
@@ -226,7 +230,9 @@ class Admin:
             for depth, key in enumerate(keys)
         ]
         id = f"prefetch-{next(self._numbers)}"
-        found = Prefetch(self._store, blocks, id=id, payload_bytes=self._served.block_bytes)
+        found = Prefetch(
+            self._store, blocks, namespace=name, id=id, payload_bytes=self._served.block_bytes
+        )
         self._prefetches[id] = found
         if len(self._prefetches) > _PREFETCHES:  # the oldest ended long ago: few run at a time
             self._prefetches.popitem(last=False)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pagoda.core.holdings import Prefetched, PrefetchState
-from pagoda.core.identity import Key
+from pagoda.core.identity import Key, NamespaceId
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.store.block import Block
 from pagoda.store.restore import Restore
@@ -33,8 +33,8 @@ class _Run:
 class Prefetch:
     """One prefetch on its way. Owner's thread.
 
-    `blocks` are a prompt's, in order, whose payloads are filled in here; `payload_bytes` is the
-    size of each.
+    `blocks` are a prompt's in `namespace`, in order, whose payloads are filled in here;
+    `payload_bytes` is the size of each.
     """
 
     def __init__(
@@ -42,16 +42,19 @@ class Prefetch:
         store: Store,
         blocks: Sequence[Block],
         *,
+        namespace: NamespaceId,
         id: str,
         payload_bytes: int,
     ) -> None:
+        self.namespace = namespace
         self._store = store
         self._upper = store.ranks()[0].levels if store.ranks() else ()
         self._blocks = blocks
         self._left: list[Block] = []
         keys = [block.key for block in blocks]
-        self._probe = store.probe(blocks[0].namespace, keys) if blocks else None
+        self._probe = store.probe(namespace, keys) if blocks else None
         self._planned = False
+        self._stopped = False
         self._room = sum(level.state.slots for level in self._upper)
         self._size_bytes = payload_bytes
         self._outcome = PrefetchState.DONE  # once nothing is left
@@ -67,6 +70,12 @@ class Prefetch:
         """Go on as far as the I/O allows."""
         while self._progress.state is PrefetchState.RUNNING and self._step():
             pass
+
+    def stop(self) -> None:
+        """Ask for nothing more, and store nothing of what is being read: it is to go."""
+        if self._progress.state is PrefetchState.RUNNING:
+            self._stopped = self._planned = True
+            self._stop()
 
     def _step(self) -> bool:
         """Begin, take in or end a run; False when there is something to wait for."""
@@ -127,7 +136,7 @@ class Prefetch:
         """Store what has arrived; a late read may still write to what has not."""
         if not (run.restore.done and run.restore.drained):
             return False
-        usable = run.restore.usable_blocks
+        usable = 0 if self._stopped else run.restore.usable_blocks
         if usable < len(run.blocks):
             self._stop()
         run.blocks = run.blocks[:usable]

@@ -124,6 +124,11 @@ class Store:
         """Whether a block is on its way into a tier."""
         return not self._writer.idle
 
+    @property
+    def cancelling(self) -> bool:
+        """Whether a write that `clear` found under way still is."""
+        return self._writer.cancelling
+
     # Letting go of blocks.
 
     def clear(self) -> int:
@@ -131,21 +136,17 @@ class Store:
         is everybody's: there, a namespace is cleared at a time (`shared.clear`).
 
         None of them can be found once this returns, and what is still being written will not
-        be found either. Headers are erased in the background.
+        be found either. Headers are erased in the background; those of blocks that had left
+        service before stay where they are. `store.clearing` begins with this when everything is
+        to go, and ends with the proof that no restart finds any of it.
         """
-        self.cancel()
+        self._cancel()
         dropped = 0
         for level in self._levels:
             slots = level.state.published_slots()
             dropped += len(slots)
             self.discard(level, slots)
         return dropped
-
-    def cancel(self) -> None:
-        """Forget what is queued; what is being written will not be found once it is."""
-        self._writer.cancel()
-        if self._shared:
-            self._shared.cancel()
 
     def discard(self, level: Level, slots: list[int]) -> None:
         """Drop published blocks at once; their headers are erased in the background."""
@@ -197,12 +198,18 @@ class Store:
         still touch the callers' buffers then. A tier that an I/O thread is stuck in, or that
         does not close within a few seconds more, is left open for the process's end."""
         drained = self.flush(flush_s)
-        self.cancel()
+        self._cancel()
         quiet = Closing(self._levels, runtime=self._runtime, orders=self._orders).run(self._settle)
         if self._shared and quiet:
             self._shared.close()
         self._runtime.executor.close()
         return drained
+
+    def _cancel(self) -> None:
+        """Forget what is queued; what is being written will not be found once it is."""
+        self._writer.cancel()
+        if self._shared:
+            self._shared.cancel()
 
     def _settle(self) -> None:
         self._orders.take_in()

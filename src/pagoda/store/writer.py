@@ -70,6 +70,11 @@ class Writer:
     def idle(self) -> bool:
         return not any(self._queues) and not self._flying
 
+    @property
+    def cancelling(self) -> bool:
+        """Whether a run that `cancel` found under way still is."""
+        return any(write.epoch != self._epoch for write in self._flying.values())
+
     def add(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Queue blocks for the first rank; `release` is called once their bytes are free."""
         due_s, now_ms = self._due_s(), self._wall_ms()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from admin_harness import AdminHarness
 from engine_harness import EngineHarness, prompt_of
 
-from pagoda.core.errors import EngineClosed, RequestError
+from pagoda.core.errors import EngineClosed, RequestError, TierFault
 from pagoda.core.holdings import Scope
 from pagoda.engine.cache import EngineCache
 
@@ -32,6 +33,76 @@ def test_whoever_waits_for_a_clearing_hears_of_the_engines_end(harness: AdminHar
     assert isinstance(waiting.exception(timeout=0), EngineClosed)
     harness.settle()
     assert ended.result(timeout=0).verified
+
+
+def test_a_reset_leaves_nothing_for_a_restart_to_find(harness: AdminHarness) -> None:
+    """Headers of blocks that were evicted, and of a write that failed half-way, stayed on the
+    medium through a reset, and the next process served those blocks. What was queued or being
+    written when everything was to go does not come later."""
+    evicted = harness.put(harness.tokens(1))
+    harness.settle()
+    for level in harness.store.levels():
+        level.residency.retire([level.state.slot_of(key) for key in evicted])
+    failed = harness.put(harness.tokens(2), salt="a")
+    half_written(harness)
+    harness.settle()
+    assert harness.store.counts() == {"upper": 4, "lower": 0}
+    there = harness.put(harness.tokens(3))
+    harness.executor.step()
+    queued = harness.put(harness.tokens(4))
+    computed = harness.compute(harness.tokens(5))
+    dropped = resetting(harness).clear_everything()
+    assert dropped == 4 + len(computed), "those of the failed write, in the upper tier"
+    assert harness.on_medium() == 0
+    harness.open()  # nothing of the first process is left but its media
+    assert [harness.store.match(keys) for keys in (evicted, failed, there, queued)] == [0] * 4
+
+
+def test_blocks_that_come_after_a_reset_stay(harness: AdminHarness) -> None:
+    """It is a moment, not a state: later requests' blocks are none of those that were to go."""
+    harness.put(harness.tokens(1))
+    harness.settle()
+    cache = EngineCache(harness.admin, lambda function: function())
+    waiting = cache.clear(Scope())
+    harness.clock.advance(2)
+    later = harness.put(harness.tokens(2))
+    harness.settle()
+    assert waiting.result(timeout=0).verified
+    harness.open()
+    assert harness.store.match(later) == 4
+
+
+def test_a_reset_that_is_not_proven_says_so(harness: AdminHarness) -> None:
+    """A drive that keeps its headers is named; no count of dropped blocks hides it."""
+    harness.put(harness.tokens(1))
+    harness.settle()
+    harness.lower.faults.erase_error = TierFault("no", tier="lower")
+    with pytest.raises(RequestError, match="lower") as refused:
+        resetting(harness).clear_everything()
+    assert refused.value.code == "not_cleared"
+
+
+def resetting(harness: AdminHarness) -> EngineCache:
+    """An engine's cache, whose thread goes on until nothing moves after each call."""
+
+    def ask(function: Callable[[], object]) -> object:
+        answer = function()
+        harness.settle()
+        return answer
+
+    return EngineCache(harness.admin, ask)
+
+
+def half_written(harness: AdminHarness) -> None:
+    """The next commit of the lower tier writes its headers, and then fails."""
+    commit = harness.lower.inner.commit
+
+    def fails(slots: list[int], headers: list[bytes]) -> None:
+        commit(slots, headers)
+        harness.lower.inner.commit = commit
+        raise TierFault("the sync failed", tier="lower")
+
+    harness.lower.inner.commit = fails
 
 
 def test_a_scope_that_is_refused_leaves_nobody_waiting(harness: AdminHarness) -> None:

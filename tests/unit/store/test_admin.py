@@ -270,6 +270,56 @@ def test_clearing_everything_empties_the_media(admin: AdminHarness) -> None:
     assert admin.device.cached() == 0
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_being_written_is_gone_when_the_answer_comes(tmp_path: Path, seed: int) -> None:
+    """Killed right after it, with whatever order of I/O before, the process leaves no header."""
+    admin = AdminHarness(tmp_path, seed=seed)
+    keys = admin.put(admin.tokens(1, 30))
+    for _ in range(seed % 4):
+        admin.executor.step()
+        admin.store.poll()
+    assert admin.clear_to_the_answer(Scope()).verified
+    assert admin.on_medium() == 0
+    admin.open()
+    assert found(admin, keys) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_prefetch_brings_nothing_back_after_the_answer(tmp_path: Path, seed: int) -> None:
+    """It had read the blocks when they were to go, and stored them afterwards."""
+    admin = AdminHarness(tmp_path, seed=seed)
+    keys = admin.put(admin.tokens(1))
+    admin.settle()
+    upper = admin.store.levels()[0]
+    admin.store.discard(upper, upper.state.published_slots())
+    admin.settle()
+    admin.admin.prefetch(admin.tokens(1), "")
+    assert admin.clear_to_the_answer(Scope()).verified
+    admin.settle()
+    assert found(admin, keys) == admin.on_medium() == 0
+    (after,) = admin.admin.prefetches()
+    assert (after.state, after.done) == (PrefetchState.STOPPED, 0)
+
+
+def test_a_block_that_left_service_under_its_reader_is_waited_for(admin: AdminHarness) -> None:
+    """As after a late read: no key leads to it, its header stands, and its slot is not free
+    before the reader has let go. Clearing gave up after a few readings of the headers."""
+    keys = admin.put(admin.tokens(1))
+    admin.settle()
+    lower = admin.store.levels()[1]
+    slots = [admin.slot("lower", key) for key in keys]
+    lower.state.lease(slots)
+    lower.residency.retire(slots)
+    told = []
+    admin.admin.clear(Scope(), told.append)
+    admin.settle()
+    assert told == []
+    lower.state.release(slots)
+    admin.settle()
+    assert told[0].verified
+    assert admin.on_medium() == 0
+
+
 def test_a_block_in_use_goes_when_its_reader_is_done(admin: AdminHarness) -> None:
     """A lease holds the slot; the key leads nowhere from the start. A read that began before
     gets its bytes or nothing."""
