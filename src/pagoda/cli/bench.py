@@ -34,7 +34,7 @@ app.command(cls=OptionalJson)(tiers)
 
 @app.callback()
 def bench() -> None:
-    """Measure a server, the engine or the tiers."""
+    """Measure a server, the engine, the tiers or the index."""
 
 
 def _progress() -> Progress:

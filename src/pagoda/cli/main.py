@@ -74,7 +74,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
     Entry("cache", "pagoda.cli.cache", "See, clear and fill the caches of a running server."),
     Entry("inspect", "pagoda.cli.inspect", "Show what is in a drive, and verify it."),
-    Entry("bench", "pagoda.cli.bench", "Measure a server, the engine or the tiers."),
+    Entry("bench", "pagoda.cli.bench", "Measure a server, the engine, the tiers or the index."),
     Entry("lab", "pagoda.cli.lab", "Break the cache on purpose, and see that it never lies."),
     Entry("model", "pagoda.cli.model", "Get the demonstration model."),
     Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),
