@@ -12,6 +12,7 @@ from pagoda.core.events import (
     Observer,
     Quarantined,
     Reason,
+    Refused,
 )
 from pagoda.core.identity import Key
 from pagoda.core.policy import Policy
@@ -60,6 +61,7 @@ class Level:
         self.wear = wear or Wear()
         self.traffic = Traffic()
         self._observer = observer
+        self._stale_told = 0
 
     def rebuild(self, now_s: float) -> Found:
         """Index what an earlier process committed: newest copy of each key, oldest first.
@@ -99,6 +101,14 @@ class Level:
             Order(slot, self.state.generation(slot), key)
             for slot, key in zip(slots, keys, strict=True)
         ]
+
+    def tell_stale(self) -> None:
+        """Tell of index entries that led to a slot without its block. It takes a defect of ours
+        to make one; nobody was handed the slot."""
+        if self.state.stale > self._stale_told:
+            blocks = self.state.stale - self._stale_told
+            self._stale_told = self.state.stale
+            self._observer(Refused(tier=self.name, blocks=blocks, reason=Reason.STALE))
 
     def read_failed(self, slot: int, reason: Reason, now_s: float) -> None:
         """A leased slot held a bad block, or none that could be read: it leaves service."""

@@ -219,6 +219,8 @@ class Store:
         if self._shared:
             self._shared.expire()
         self._parts.suspects.expire(self._clock())
+        for level in self._levels:
+            level.tell_stale()
 
     # What it is made of, for administration, people and tests.
 

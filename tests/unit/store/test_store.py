@@ -11,6 +11,8 @@ from pagoda.core.errors import TierFault, TierFull, TierReadOnly
 from pagoda.core.events import Degraded, Evicted, Quarantined, Reason, Refused, Restored, Skipped
 from pagoda.core.outcome import Corrupt, Hit, Miss, Unavailable
 from pagoda.core.state import SlotState
+from pagoda.lab.defects.patch import applied
+from pagoda.lab.incident.run import OFF_BY_ONE
 from pagoda.seal.header import Seal, pack, unpack
 
 
@@ -381,3 +383,16 @@ def test_flush_says_whether_all_is_written(harness: Harness) -> None:
     harness.save(keys_of(3, salt=1))
     harness.executor.hold()
     assert not harness.store.flush(0.0)
+
+
+def test_a_key_that_outlived_its_block_is_told_once_and_costs_a_tier(harness: Harness) -> None:
+    """The mistake of the incident in the upper tier: the lower one answers, somebody hears."""
+    keys = keys_of(2)
+    harness.save_all(keys)
+    slot = harness.slot("upper", keys[0])
+    with applied(OFF_BY_ONE):
+        harness.store.levels()[0].residency.retire([slot])
+    outcomes, buffers = harness.read(keys)
+    assert outcomes == [Hit("lower"), Hit("upper")]
+    assert buffers == [truth(key) for key in keys]
+    assert harness.told(Refused) == [Refused(tier="upper", blocks=1, reason=Reason.STALE)]
