@@ -26,7 +26,8 @@ from pagoda.settings.tree import Settings, user_directory
 from pagoda.store.catalogue import Catalogue
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.fingerprint import Fingerprint, weights_fingerprint
-from pagoda.store.open import open_store
+from pagoda.store.open import StorePlan, open_store
+from pagoda.store.store import Store
 from pagoda.watch.tell import telling
 
 _log = logging.getLogger("pagoda.serve")
@@ -68,11 +69,12 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
     plan = store_plan(settings, block_bytes=runner.block_bytes, device_blocks=runner.num_blocks)
+    store, catalogue = _open(plan, runtime)
     parts = llm.Parts(
         runner=runner,
         codec=codec.result(),
-        store=open_store(plan, runtime),
-        catalogue=Catalogue([drive.directory for drive in plan.drives]),
+        store=store,
+        catalogue=catalogue,
         namespace=namespace,
         card=llm.card_of(
             name=settings.model.served_name,
@@ -89,6 +91,16 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     )
     trim_heap()
     return parts
+
+
+def _open(plan: StorePlan, runtime: Runtime) -> tuple[Store, Catalogue]:
+    """The store, and what is known of the namespaces in it."""
+    store = open_store(plan, runtime)
+    try:
+        return store, Catalogue([drive.directory for drive in plan.drives])
+    except BaseException:
+        store.close(flush_s=0.0)  # a failed start leaves no directory locked
+        raise
 
 
 def _fingerprint(settings: Settings, directory: Path) -> Fingerprint:

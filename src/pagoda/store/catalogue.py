@@ -11,7 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,13 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagoda.core.holdings import Ttl
+from pagoda.core.errors import FormatError, RequestError
+from pagoda.core.holdings import SHARED, Ttl
 from pagoda.core.identity import DIGEST_BYTES, NamespaceId
 
 NAME = "catalogue.json"
 VERSION = 1
+_EVERYBODY = "*"
+_TENANT = re.compile(rf"{SHARED}|[0-9a-f]{{16}}")  # what `tenant_id` makes
 _LIMIT_ENTRIES = 65_536  # namespaces; tenants choose salts, and must not fill the drive
 _LIMIT_BYTES = 64 << 20
+_NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # neither links nor a pipe's writer
 _log = logging.getLogger("pagoda.store")
 
 
@@ -38,8 +45,21 @@ class Origin:
     generation: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What one drive's file says."""
+
+    revision: int
+    origins: dict[NamespaceId, Origin]
+    ttls: dict[str | None, float]
+
+
 class Catalogue:
-    """Namespaces and times to live. Owner's thread, but for `write`, which is given a text."""
+    """Namespaces and times to live. Owner's thread, but for `write`, which is given a text.
+
+    Raises FormatError for a file of a newer version and for something that is no file: both
+    are left as they are. A damaged copy is told and passed over.
+    """
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._places = [directory / NAME for directory in directories]
@@ -49,7 +69,9 @@ class Catalogue:
         self.changed = False
         copies = [copy for place in self._places if (copy := _read(place)) is not None]
         if copies:  # a drive that was away has an older one
-            self._take(max(copies, key=lambda copy: int(copy["revision"])))
+            newest = max(copies, key=lambda copy: copy.revision)
+            self._revision = newest.revision
+            self._origins, self._ttls = newest.origins, newest.ttls
 
     def meet(self, namespace: NamespaceId, origin: Origin) -> None:
         """A request's namespace. The least recently met is forgotten beyond 65,536."""
@@ -83,7 +105,15 @@ class Catalogue:
         return own if own is not None else self._ttls.get(None)
 
     def set_ttl(self, tenant: str | None, seconds: float | None) -> None:
-        """Set or remove a tenant's, or everybody's."""
+        """Set or remove a tenant's, or everybody's. RequestError for what is no tenant's id:
+        a time that nobody's blocks have would be believed in."""
+        if tenant is not None and not _TENANT.fullmatch(tenant):
+            raise RequestError(
+                f"{tenant} is no tenant's id",
+                param="tenant",
+                code="invalid_value",
+                remedy="`pagoda cache ls` shows ids; a salt names its tenant, too",
+            )
         if seconds is None:
             self._ttls.pop(tenant, None)
         else:
@@ -107,7 +137,7 @@ class Catalogue:
                 name.hex(): [origin.tenant, origin.generation]
                 for name, origin in self._origins.items()
             },
-            "ttl_s": {tenant or "*": seconds for tenant, seconds in self._ttls.items()},
+            "ttl_s": {tenant or _EVERYBODY: seconds for tenant, seconds in self._ttls.items()},
         }
         return json.dumps({"version": VERSION, "check": _check(content), "content": content})
 
@@ -123,37 +153,69 @@ class Catalogue:
                 whole = False
         return whole
 
-    def _take(self, content: dict[str, Any]) -> None:
-        self._revision = int(content["revision"])
-        self._origins = {
-            NamespaceId(bytes.fromhex(name)): Origin(str(tenant), str(generation))
-            for name, (tenant, generation) in content["namespaces"].items()
-            if len(name) == 2 * DIGEST_BYTES
-        }
-        self._ttls = {
-            None if tenant == "*" else tenant: float(seconds)
-            for tenant, seconds in content["ttl_s"].items()
-        }
 
-
-def _read(place: Path) -> dict[str, Any] | None:
-    """A sound copy's content."""
+def _read(place: Path) -> _Copy | None:
+    """A sound copy; None when there is none, or it cannot be read."""
     try:
-        with place.open("rb") as stream:
-            copy = json.loads(stream.read(_LIMIT_BYTES))
-        content: dict[str, Any] = copy["content"]
-        if copy["version"] == VERSION and copy["check"] == _check(content):
-            return content
+        text = _text_of(place)
+        if text is None:
+            return None
+        return _parse(place, text)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        _log.error(
+            "%s is damaged: tenants are learnt anew, and times to live that were set are lost "
+            "unless another drive has them",
+            place,
+        )
+        return None
+
+
+def _text_of(place: Path) -> bytes | None:
+    try:
+        handle = os.open(place, os.O_RDONLY | _NOFOLLOW)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass
-    _log.error(
-        "%s is damaged or of another version: tenants are learnt anew, and times to live that "
-        "were set are lost unless another drive has them",
-        place,
+    except OSError as error:
+        if place.is_symlink():
+            raise _refused(place, "is a link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _refused(place, "is not a file")
+    with os.fdopen(handle, "rb") as stream:
+        return stream.read(_LIMIT_BYTES)
+
+
+def _parse(place: Path, text: bytes) -> _Copy:
+    """Raises ValueError and its like for anything that was not written as it stands."""
+    copy = json.loads(text)
+    version = copy["version"]
+    if type(version) is int and version > VERSION:
+        raise _refused(place, f"has version {version}; this Pagoda reads {VERSION}")
+    content = copy["content"]
+    if version != VERSION or copy["check"] != _check(content):
+        raise ValueError("not as it was written")
+    origins = {
+        NamespaceId(bytes.fromhex(name)): Origin(str(tenant), str(generation))
+        for name, (tenant, generation) in content["namespaces"].items()
+        if len(name) == 2 * DIGEST_BYTES
+    }
+    ttls = {
+        None if tenant == _EVERYBODY else tenant: float(seconds)
+        for tenant, seconds in content["ttl_s"].items()
+    }
+    if not all(math.isfinite(seconds) and seconds > 0 for seconds in ttls.values()):
+        raise ValueError("a time to live that cannot be")
+    return _Copy(int(content["revision"]), origins, ttls)
+
+
+def _refused(place: Path, what: str) -> FormatError:
+    return FormatError(
+        f"{place} {what}",
+        tier="drive",
+        path=str(place),
+        remedy="use the Pagoda that wrote it, choose another drive.path, or move it away",
     )
-    return None
 
 
 def _check(content: dict[str, Any]) -> str:

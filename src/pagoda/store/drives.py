@@ -13,6 +13,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -31,7 +32,7 @@ from pagoda.store.executor import Runtime
 from pagoda.store.health import Care, Space
 from pagoda.store.ledger import Damaged, Ledger
 from pagoda.store.wear import Wear
-from pagoda.tiers.drive import DriveConfig, DriveTier
+from pagoda.tiers.drive import DriveConfig, DriveTier, look
 from pagoda.tiers.drive.oserrors import typed_errors
 from pagoda.tiers.sealed import reason_of
 
@@ -70,6 +71,7 @@ def open_pool(drives: Sequence[DriveConfig], *, endurance: EndurancePlan, runtim
     pool = Pool()
     failed: list[TierError] = []
     configs = {config.name: config for config in _named(drives)}
+    _look(list(configs.values()))
     try:
         for config in configs.values():
             _open(config, pool.tiers, failed)
@@ -97,6 +99,18 @@ def open_pool(drives: Sequence[DriveConfig], *, endurance: EndurancePlan, runtim
             Degraded(tier=left_out.tier, reason=reason_of(left_out), detail=left_out.message)
         )
     return pool
+
+
+def _look(configs: Sequence[DriveConfig]) -> None:
+    """What an operator has to decide is refused before anything is written to any drive."""
+    taken: Counter[int] = Counter()
+    for config in configs:
+        try:
+            look(config, taken)
+            with suppress(Damaged):
+                Ledger(config.directory, tier=config.name).read()
+        except TierError as error:
+            _leave_out(error, [])
 
 
 def _require_one(pool: Pool, failed: Sequence[TierError]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,6 +118,84 @@ def test_what_an_operator_has_to_decide_refuses_the_start(
         with pytest.raises(kind):
             opening()
     opening().close()
+
+
+def foreign(path: Path) -> None:
+    """Somebody else's file where the slab would be."""
+    path.mkdir()
+    (path / "slab.pagoda").write_text("a thesis")
+
+
+def foreign_lock(path: Path) -> None:
+    """Somebody else's file where the lock would be."""
+    path.mkdir()
+    (path / "lock").write_text("of the front door")
+
+
+def newer_account(path: Path) -> None:
+    """A write budget of a later Pagoda, and no slab yet."""
+    path.mkdir()
+    (path / LEDGER_NAME).write_text(json.dumps({"format": "pagoda-budget", "version": 9}))
+
+
+def in_the_way(path: Path) -> None:
+    """A file where the directory would be."""
+    path.write_text("a thesis")
+
+
+def no_access(path: Path) -> None:
+    """A directory that others may write to."""
+    path.mkdir(mode=0o500)
+
+
+@pytest.mark.parametrize("spoil", [foreign, foreign_lock, newer_account, in_the_way, no_access])
+def test_a_refused_start_writes_nothing_to_any_drive(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
+) -> None:
+    """Not to the new drives before the refused one either: their slabs may be terabytes."""
+    spoil(opening.paths[2])
+    if spoil is no_access and os.geteuid() == 0:  # whom nothing is denied
+        monkeypatch.setattr(os, "access", lambda path, mode: path != opening.paths[2])
+    before = everything(opening)
+    with pytest.raises(TierError):
+        opening()
+    assert everything(opening) == before
+
+
+def test_a_running_engine_on_the_last_drive_leaves_the_new_ones_untouched(
+    opening: Opening, tmp_path: Path
+) -> None:
+    """Its lock stays its own."""
+    running = DriveTier(config(opening.paths[2]))
+    before = everything(opening)
+    with pytest.raises(DirectoryLocked):
+        opening()
+    assert everything(opening) == before
+    running.close()
+    opening().close()
+
+
+def test_drives_that_do_not_fit_together_write_nothing(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each alone would fit their common file system."""
+    real = os.statvfs
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        found = real(path)
+        return SimpleNamespace(f_bavail=12 << 20, f_frsize=1, f_blocks=1 << 40, f_flag=found.f_flag)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    with pytest.raises(CapacityError, match="does not fit"):
+        opening(count=3)
+    assert everything(opening) == {}
+    opening(count=2).close()
+
+
+def everything(opening: Opening) -> dict[Path, bytes | None]:
+    """Every path below the test's directory, and what files hold."""
+    root = opening.paths[0].parent
+    return {path: path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
 
 
 def test_a_pool_of_failing_drives_refuses_the_start(

@@ -1,5 +1,5 @@
 """The drive tier: one preallocated slab a directory, past the page cache where possible."""
 
-from pagoda.tiers.drive.tier import DriveConfig, DriveTier
+from pagoda.tiers.drive.tier import DriveConfig, DriveTier, look
 
-__all__ = ["DriveConfig", "DriveTier"]
+__all__ = ["DriveConfig", "DriveTier", "look"]

@@ -34,16 +34,8 @@ class DirectoryLock:
         path = directory / LOCK_NAME
         with typed_errors(tier, str(path)):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOFOLLOW, 0o600)
-        if not _ours(self._fd):
-            os.close(self._fd)
-            raise FormatError(
-                f"{path} is not a lock that Pagoda wrote; it is left as it is",
-                tier=tier,
-                path=str(path),
-                remedy="choose another drive.path, or move that file away",
-            )
         try:
-            self._take(directory, tier)
+            _require(self._fd, directory, tier)
         except BaseException:
             os.close(self._fd)
             raise
@@ -57,23 +49,47 @@ class DirectoryLock:
             os.close(self._fd)
             self._fd = -1
 
-    def _take(self, directory: Path, tier: str) -> None:
-        with typed_errors(tier, str(directory / LOCK_NAME)):
-            if exclusive(self._fd):
-                return
-        owner = _owner(self._fd)
-        raise DirectoryLocked(
-            f"{directory} belongs to a running engine: {owner}",
-            tier=tier,
-            path=str(directory),
-            owner=owner,
-            remedy="give each engine its own directory (--drive-path), or stop that one",
-        )
-
     def _sign(self) -> None:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, json.dumps(owner).encode(), 0)
+
+
+def look(directory: Path, *, tier: str) -> None:
+    """Raise what taking the lock would raise for the file that is there; changes nothing."""
+    path = directory / LOCK_NAME
+    with typed_errors(tier, str(path)):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW)
+        except FileNotFoundError:
+            return
+    try:
+        _require(fd, directory, tier)
+    finally:
+        os.close(fd)
+
+
+def _require(fd: int, directory: Path, tier: str) -> None:
+    """Lock an open lock file that is ours to lock."""
+    path = directory / LOCK_NAME
+    if not _ours(fd):
+        raise FormatError(
+            f"{path} is not a lock that Pagoda wrote; it is left as it is",
+            tier=tier,
+            path=str(path),
+            remedy="choose another drive.path, or move that file away",
+        )
+    with typed_errors(tier, str(path)):
+        if exclusive(fd):
+            return
+    owner = _owner(fd)
+    raise DirectoryLocked(
+        f"{directory} belongs to a running engine: {owner}",
+        tier=tier,
+        path=str(directory),
+        owner=owner,
+        remedy="give each engine its own directory (--drive-path), or stop that one",
+    )
 
 
 def exclusive(fd: int) -> bool:

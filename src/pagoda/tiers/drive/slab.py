@@ -69,7 +69,7 @@ def create(
     unnamed = directory / f"{SLAB_NAME}.new"
     with typed_errors(TIER, str(unnamed)):
         unnamed.unlink(missing_ok=True)
-        _check_space(directory, layout.size_bytes, free_floor_bytes)
+        check_space(directory, layout.size_bytes, free_floor_bytes)
         try:
             _preallocate(unnamed, layout.size_bytes)
             _write_superblocks(opener(unnamed, "off"), layout)
@@ -156,7 +156,8 @@ def headers(read: Read, layout: Layout, *, path: Path) -> Iterator[tuple[int, by
             yield first + index, piece[index * HEADER_BYTES : (index + 1) * HEADER_BYTES]
 
 
-def _check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> None:
+def check_space(directory: Path, size_bytes: int, free_floor_bytes: int) -> None:
+    """Raises CapacityError when the file system would be left with less than the floor."""
     space = os.statvfs(directory)
     usable = space.f_bavail * space.f_frsize - free_floor_bytes
     if size_bytes > usable:

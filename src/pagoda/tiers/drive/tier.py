@@ -10,7 +10,9 @@ beside a newer payload: its digest then refuses it.
 
 from __future__ import annotations
 
+import errno
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from pathlib import Path
 from pagoda.core.errors import CapacityError, TierFault
 from pagoda.machine.buffers import address, aligned_buffer
 from pagoda.seal.header import EMPTY
-from pagoda.tiers.drive import slab
+from pagoda.tiers.drive import lock, slab
 from pagoda.tiers.drive.file import TIER, Opener, SlabFile
 from pagoda.tiers.drive.lock import DirectoryLock
 from pagoda.tiers.drive.oserrors import typed_errors
@@ -39,6 +41,37 @@ class DriveConfig:
     free_floor_bytes: int = 2 << 30
     direct: str = "auto"
     name: str = TIER
+
+
+def look(config: DriveConfig, taken: Counter[int]) -> None:
+    """Raise what DriveTier would raise for what is there, and change nothing: a foreign, newer
+    or other slab or lock, another engine's directory, a path that leads nowhere, no space.
+
+    `taken` is how many bytes drives that were looked at before will take, by device number.
+    """
+    wanted = slab.plan(config.directory, config.capacity_bytes, slot_bytes=config.slot_bytes)
+    found = _existing(config.directory / slab.SLAB_NAME, wanted)
+    with typed_errors(config.name, str(config.directory)):
+        standing = _standing(config.directory)
+        if not standing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(standing, os.W_OK | os.X_OK) and not _read_only(standing):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        lock.look(config.directory, tier=config.name)
+        if found is None:
+            device = standing.stat().st_dev
+            taken[device] += wanted.size_bytes
+            slab.check_space(standing, taken[device], config.free_floor_bytes)
+
+
+def _read_only(directory: Path) -> bool:
+    """Whether it is the file system that takes no writes, which a drive that fails does."""
+    return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+
+
+def _standing(directory: Path) -> Path:
+    """The directory, or as much of its path as is there."""
+    return next(path for path in (directory, *directory.absolute().parents) if path.exists())
 
 
 class DriveTier:
