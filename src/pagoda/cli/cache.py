@@ -1,4 +1,4 @@
-"""`pagoda cache`: see, clear and fill the caches of a running server."""
+"""`pagoda cache`: see, clear, fill and drain the caches of a running server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from pagoda.cli.cache_prompt import prompt_body, salt_of
+from pagoda.cli.cache_flags import (
+    AsJson,
+    Chat,
+    File,
+    KeyFile,
+    Older,
+    Salt,
+    SaltFile,
+    Space,
+    Tenant,
+    Text,
+    Url,
+)
+from pagoda.cli.cache_prefetch import prefetch
+from pagoda.cli.cache_prompt import prompt_body, required_prompt, salt_of
 from pagoda.cli.cache_tables import show_cleared, show_holdings, show_lookup, show_ttls
 from pagoda.cli.flags import takes_settings
 from pagoda.cli.server import ServerCalls
@@ -21,33 +34,11 @@ from pagoda.core.holdings import tenant_id
 from pagoda.settings import Resolved
 from pagoda.settings.units import parse_duration
 
-app = typer.Typer(help="See, clear and fill the caches of a running server.", no_args_is_help=True)
+app = typer.Typer(
+    help="See, clear, fill and drain the caches of a running server.", no_args_is_help=True
+)
 
 FAILED = 1
-_LOOK_EVERY_S = 0.2
-
-Url = Annotated[
-    str | None, typer.Option(help="Server to ask; else the one that settings describe.")
-]
-KeyFile = Annotated[
-    Path | None, typer.Option(help="File with the server's key; else PAGODA_API_KEY.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
-Text = Annotated[str | None, typer.Argument(help="The prompt's text.", show_default=False)]
-File = Annotated[
-    Path | None,
-    typer.Option(help="Its text; - for standard input; .json: token ids, or a chat's messages."),
-]
-Chat = Annotated[bool, typer.Option("--chat", help="The text is a user's message in a chat.")]
-Salt = Annotated[str | None, typer.Option(help="The tenant's cache_salt.")]
-SaltFile = Annotated[
-    Path | None, typer.Option(help="A file with it: other users see a command's arguments.")
-]
-Tenant = Annotated[str | None, typer.Option(help="A tenant, as `pagoda cache ls` shows it.")]
-Space = Annotated[str | None, typer.Option(help="A namespace, or how it begins.")]
-Older = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Blocks written longer ago, such as 7d.")
-]
 
 
 @app.command("ls")
@@ -68,15 +59,18 @@ def ls(  # noqa: PLR0913 - a command's parameters are its flags
     api_key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is cached: blocks, bytes, tokens and ages by tier, tenant and namespace."""
+    """Show what is cached: blocks, bytes, tokens and ages by tier, tenant and namespace; and
+    which tiers take no more: they are fenced, draining or lost."""
     own = salt_of(salt, salt_file)
     tenant = tenant if own is None else tenant_id(own)
     age_s = _seconds(older_than)
+    tiers: list[dict[str, Any]] = []
     if offline is not None:
         lines = _offline(offline, age_s)
     else:
         with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
             lines = calls.get("/cache", older_than_s=age_s)["holdings"]
+            tiers = calls.get("/cache/tiers")["tiers"]
     wanted = {"tier": tier, "tenant": tenant}
     lines = [
         line
@@ -84,7 +78,8 @@ def ls(  # noqa: PLR0913 - a command's parameters are its flags
         if all(value in (None, line[name]) for name, value in wanted.items())
         and line["namespace"].startswith((namespace or "").lower())
     ]
-    _print_json({"holdings": lines}) if as_json else show_holdings(lines)
+    tiers = [one for one in tiers if tier in (None, one["tier"])]
+    _print_json({"holdings": lines, "tiers": tiers}) if as_json else show_holdings(lines, tiers)
 
 
 @app.command("lookup")
@@ -102,7 +97,7 @@ def lookup(  # noqa: PLR0913
     as_json: AsJson = False,
 ) -> None:
     """Show how much of a prompt is resident, and where. No block counts as used by it."""
-    body = _prompt(prompt, file, chat=chat)
+    body = required_prompt(prompt, file, chat=chat)
     body["cache_salt"] = salt_of(salt, salt_file)
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         found = calls.post("/cache/lookup", body)
@@ -182,65 +177,29 @@ def ttl(  # noqa: PLR0913
     _print_json(ttls) if as_json else show_ttls(ttls["ttls"])
 
 
-@app.command("prefetch")
+app.command("prefetch")(prefetch)
+
+
+@app.command("drain")
 @takes_settings()
-def prefetch(  # noqa: PLR0913
+def drain(
     resolved: Resolved,
-    prompt: Text = None,
+    tier: Annotated[str, typer.Argument(metavar="NAME", help="The tier, as `ls` shows it.")],
     *,
-    file: File = None,
-    chat: Chat = False,
-    salt: Salt = None,
-    salt_file: SaltFile = None,
-    wait: Annotated[bool, typer.Option(help="Wait until it has ended.")] = True,
     url: Url = None,
     api_key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a prompt's blocks up into memory, before somebody asks.
+    """Write no more to a tier, such as a drive that is to be taken out.
 
-    Status 1 when it stopped half-way: a block could not be had, or memory is too small.
+    What it holds is read as before. A restart of the server forgets that it was drained.
     """
-    body = _prompt(prompt, file, chat=chat)
-    body["cache_salt"] = salt_of(salt, salt_file)
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
-        one = calls.post("/cache/prefetch", body)
-        if wait:
-            one = _wait_for(one, calls)
+        one = calls.post("/cache/drain", {"tier": tier})
     if as_json:
         _print_json(one)
     else:
-        typer.echo(
-            f"{one['state']}: {one['done']:,} of {one['blocks'] - one['present']:,} blocks brought "
-            f"up; {one['present']:,} were there"
-        )
-    if one["state"] == "stopped":
-        raise typer.Exit(FAILED)
-
-
-def _wait_for(one: dict[str, Any], calls: ServerCalls) -> dict[str, Any]:
-    """Look at a prefetch until it has ended, or the server has forgotten it."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("prefetching", total=None)
-        while one["state"] == "running":
-            time.sleep(_LOOK_EVERY_S)
-            found = calls.get("/cache/prefetch")["prefetches"]
-            one = next((other for other in found if other["id"] == one["id"]), one)
-            bar.update(task, completed=one["done"], total=one["blocks"] - one["present"])
-    return one
-
-
-def _prompt(text: str | None, file: Path | None, *, chat: bool) -> dict[str, Any]:
-    body = prompt_body(text, file, chat=chat)
-    if not body:
-        raise SettingsError(
-            "no prompt is given",
-            key="prompt",
-            source="PROMPT",
-            remedy="give a text, or name a file with --file",
-        )
-    return body
+        typer.echo(f"{one['tier']} is {one['standing']}: it holds {one['blocks']:,} blocks")
 
 
 def _offline(directory: Path, age_s: float | None) -> list[dict[str, Any]]:

@@ -27,6 +27,14 @@ def prompt_body(text: str | None, file: Path | None, *, chat: bool) -> dict[str,
     return {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
 
 
+def required_prompt(text: str | None, file: Path | None, *, chat: bool) -> dict[str, object]:
+    """As `prompt_body`; raises SettingsError when there is none."""
+    body = prompt_body(text, file, chat=chat)
+    if not body:
+        raise _fault("no prompt is given", "PROMPT", "give a text, or name a file with --file")
+    return body
+
+
 def salt_of(salt: str | None, file: Path | None) -> str | None:
     """A tenant's salt: as it is, or the first line of a file."""
     if salt is not None and file is not None:

@@ -12,12 +12,19 @@ from rich.table import Table
 from pagoda.settings.units import format_duration
 
 
-def show_holdings(lines: Sequence[dict[str, Any]]) -> None:
-    """A row a tier and namespace, and the sum of each tier."""
+def show_holdings(lines: Sequence[dict[str, Any]], tiers: Sequence[dict[str, Any]]) -> None:
+    """A row a tier and namespace, the sum of each tier, and which tiers take no more."""
     console = Console()
-    if not lines:
+    if lines:
+        _show_rows(console, lines)
+    else:
         console.print("nothing is cached")
-        return
+    for one in tiers:
+        if one["standing"] != "serving":
+            console.print(f"{one['tier']} is {one['standing']}", highlight=False)
+
+
+def _show_rows(console: Console, lines: Sequence[dict[str, Any]]) -> None:
     table = Table(
         "tier", "tenant", "namespace", "served", "blocks", "MB", "tokens", "longest", "oldest",
         "newest",

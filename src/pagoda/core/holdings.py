@@ -72,6 +72,25 @@ class Holding:
     newest_s: int
 
 
+class Standing(StrEnum):
+    """Whether a tier takes new blocks."""
+
+    SERVING = "serving"
+    FENCED = "fenced"  # not now: it failed, is unhealthy or full; what it holds is read
+    DRAINING = "draining"  # not any more, as an operator said; what it holds is read
+    LOST = "lost"  # it could not be read at the start: nothing of it can be had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierStatus:
+    """How a tier stands, and how many of its slots hold a block that can be found."""
+
+    tier: str
+    standing: Standing
+    blocks: int
+    slots: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Tokens of a prompt in one tier: `held` at all, and `first` of those in the resident

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, Ttl
+from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
 
 
 class FinishReason(StrEnum):
@@ -138,6 +138,14 @@ class Cache(Protocol):
 
     def holdings(self, scope: Scope) -> list[Holding]:
         """What is cached, by tier and namespace, fastest tier first."""
+        ...
+
+    def tiers(self) -> list[TierStatus]:
+        """How each tier below the device stands, fastest first."""
+        ...
+
+    def drain(self, tier: str) -> TierStatus:
+        """Write no more to a tier while this engine lives; what it holds can still be read."""
         ...
 
     def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from pagoda.core.errors import EngineBusy, EngineClosed, RequestError
-from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, Ttl
+from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
 from pagoda.engine.api import Cache
 from pagoda.store.admin import Admin
 
@@ -26,6 +26,14 @@ class EngineCache(Cache):
 
     def holdings(self, scope: Scope) -> list[Holding]:
         found: list[Holding] = self._ask(lambda: self._admin.holdings(scope))
+        return found
+
+    def tiers(self) -> list[TierStatus]:
+        found: list[TierStatus] = self._ask(self._admin.tiers)
+        return found
+
+    def drain(self, tier: str) -> TierStatus:
+        found: TierStatus = self._ask(lambda: self._admin.drain(tier))
         return found
 
     def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:

@@ -16,7 +16,13 @@ from starlette.routing import Route
 from pagoda.core.errors import RequestError
 from pagoda.engine.api import CacheScope, Engine
 from pagoda.serve.body import parse_body
-from pagoda.serve.cache_schema import ClearBody, PromptBody, TtlBody, scope_of_query
+from pagoda.serve.cache_schema import (
+    ClearBody,
+    DrainBody,
+    PromptBody,
+    TtlBody,
+    scope_of_query,
+)
 from pagoda.serve.errors import JsonResponse
 from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt
 from pagoda.serve.schema import ResetBody
@@ -39,6 +45,8 @@ class CacheEndpoints:
     def routes(self) -> list[Route]:
         return [
             Route("/cache", self.holdings, methods=["GET"]),
+            Route("/cache/tiers", self.tiers, methods=["GET"]),
+            Route("/cache/drain", self.drain, methods=["POST"]),
             Route("/cache/lookup", self.lookup, methods=["POST"]),
             Route("/cache/clear", self.clear, methods=["POST"]),
             Route("/cache/ttl", self.ttls, methods=["GET"]),
@@ -55,6 +63,16 @@ class CacheEndpoints:
         tier = query.get("tier")
         lines = [asdict(one) for one in found if tier is None or one.tier == tier]
         return JsonResponse({"holdings": lines})
+
+    async def tiers(self, request: Request) -> Response:
+        del request
+        found = await asyncio.to_thread(self._cache.tiers)
+        return JsonResponse({"tiers": [asdict(one) for one in found]})
+
+    async def drain(self, request: Request) -> Response:
+        body = await parse_body(request, DrainBody, self._traffic)
+        found = await asyncio.to_thread(self._cache.drain, body.tier)
+        return JsonResponse(asdict(found))
 
     async def lookup(self, request: Request) -> Response:
         body = await parse_body(request, PromptBody, self._traffic)

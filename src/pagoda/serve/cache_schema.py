@@ -10,7 +10,7 @@ from pagoda.core.errors import RequestError
 from pagoda.core.holdings import Scope
 from pagoda.serve.schema import STRICT, Message
 
-__all__ = ["ClearBody", "PromptBody", "TtlBody", "scope_of_query"]
+__all__ = ["ClearBody", "DrainBody", "PromptBody", "TtlBody", "scope_of_query"]
 
 Salt = Annotated[str, Field(max_length=256)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
@@ -91,6 +91,13 @@ class TtlBody(BaseModel):
         if self.tenant is not None and self.cache_salt is not None:
             raise _fault("name a tenant by its id or by its salt", param="tenant")
         return self
+
+
+class DrainBody(BaseModel):
+    """POST /cache/drain: the tier, as GET /cache/tiers names it."""
+
+    model_config = STRICT
+    tier: Name
 
 
 def scope_of_query(query: dict[str, str]) -> Scope:

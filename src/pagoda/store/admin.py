@@ -13,26 +13,26 @@ from typing import Protocol
 
 import numpy as np
 
-from pagoda.core.errors import RequestError
+from pagoda.core.errors import RequestError, TierError
 from pagoda.core.holdings import (
     Cleared,
     Holding,
     Lookup,
-    Place,
     Prefetched,
     PrefetchState,
     Scope,
-    Selection,
+    TierStatus,
     Ttl,
     tenant_id,
 )
-from pagoda.core.identity import ROOT, Key, NamespaceId
+from pagoda.core.identity import ROOT, NamespaceId
 from pagoda.store import census
 from pagoda.store.block import Block
 from pagoda.store.catalogue import Catalogue, Origin
 from pagoda.store.clearing import Above, Clearing
 from pagoda.store.executor import Kind, Lane
 from pagoda.store.expiry import Expiring, Expiry
+from pagoda.store.overview import Overview, Shown
 from pagoda.store.prefetch import Prefetch
 from pagoda.store.scopes import Scopes, Served
 from pagoda.store.store import Store
@@ -42,18 +42,8 @@ _PREFETCHES = 64  # remembered
 _PREFETCHES_AT_A_TIME = 4
 
 
-class Device(Above, Expiring, Protocol):
-    """The engine's own blocks."""
-
-    def has(self, key: Key) -> bool:
-        """Whether a block is cached; changes nothing."""
-        ...
-
-    def holdings(
-        self, catalogue: Catalogue, selection: Selection, *, generation: str, block_tokens: int
-    ) -> list[Holding]:
-        """What is cached of each namespace."""
-        ...
+class Device(Above, Expiring, Shown, Protocol):
+    """The engine's own blocks, as administration needs them."""
 
 
 class Admin:
@@ -76,6 +66,7 @@ class Admin:
         self._clock = runtime.clock
         self._generation = served.generation
         self._scopes = Scopes(store.levels(), catalogue, served=served, wall_ms=runtime.wall_ms)
+        self._overview = Overview(store, catalogue, device, served=served)
         self._expiry = Expiry(store, catalogue, device, wall_ms=runtime.wall_ms)
         self._clearings: list[Clearing] = []
         self._prefetches: OrderedDict[str, Prefetch] = OrderedDict()
@@ -125,53 +116,31 @@ class Admin:
         if self._catalogue.changed:
             self._catalogue.write(self._catalogue.text())
 
-    # What is there.
+    # What is there: see `store.overview`.
 
     def holdings(self, scope: Scope) -> list[Holding]:
         """Blocks by tier and namespace, fastest tier first."""
-        selection = self._scopes.selection(scope)
-        if selection.below is not None:
-            raise RequestError("a prompt is looked up, not listed", param="prompt")
-        found = self._device.holdings(
-            self._catalogue,
-            selection,
-            generation=self._generation,
-            block_tokens=self._served.block_tokens,
-        )
-        for level in self._store.levels():
-            found += census.holdings(
-                level,
-                self._catalogue,
-                selection,
-                generation=self._generation,
-                block_tokens=self._served.block_tokens,
-            )
-        return found
+        return self._overview.holdings(self._scopes.selection(scope))
 
     def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:
-        """How much of a prompt is resident where. Changes nothing: no block counts as used."""
-        keys = self._served.keys(prompt, salt)
-        names = ["device", *(level.name for level in self._store.levels())]
-        held = [[self._device.has(key) for key in keys]]
-        held += [
-            [level.state.slot_of(key) is not None for key in keys] for level in self._store.levels()
-        ]
-        fastest = [
-            next((i for i, row in enumerate(held) if row[at]), None) for at in range(len(keys))
-        ]
-        resident = next((at for at, tier in enumerate(fastest) if tier is None), len(keys))
-        width = self._served.block_tokens
-        return Lookup(
-            prompt_tokens=len(prompt),
-            block_tokens=width,
-            resident_tokens=resident * width,
-            places=tuple(
-                Place(tier=name, held=sum(row) * width, first=fastest[:resident].count(i) * width)
-                for i, (name, row) in enumerate(zip(names, held, strict=True))
-            ),
-        )
+        """How much of a prompt is resident where. Changes nothing."""
+        return self._overview.lookup(prompt, salt)
+
+    def tiers(self) -> list[TierStatus]:
+        """How each tier stands, fastest first."""
+        return self._overview.tiers()
 
     # What is to go.
+
+    def drain(self, tier: str) -> TierStatus:
+        """Write no more to a tier while this process lives. RequestError for no tier's name."""
+        try:
+            self._store.drain(tier)
+        except TierError as error:
+            raise RequestError(
+                error.message, param="tier", code="not_found", remedy=error.remedy
+            ) from error
+        return next(status for status in self.tiers() if status.tier == tier)
 
     def clear(self, scope: Scope, tell: Callable[[Cleared], None]) -> None:
         """Clear a scope in the background; `tell` is called at its end. What can be named

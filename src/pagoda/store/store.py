@@ -153,8 +153,8 @@ class Store:
         self._parts.eraser.withdraw(level, slots)
 
     def drain(self, name: str) -> int:
-        """Write no more to a tier; returns how many blocks it holds. They stay readable until
-        they are evicted or the tier is gone. Raises TierError for a name that no tier has."""
+        """Write no more to a tier while this process lives; returns how many blocks it holds,
+        which stay readable. Raises TierError for a name that no tier has."""
         level = next((level for level in self._levels if level.name == name), None)
         if level is None:
             known = ", ".join(level.name for level in self._levels)

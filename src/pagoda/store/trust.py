@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pagoda.core.events import Degraded, Fenced, Observer, Reason, Unfenced
+from pagoda.core.holdings import Standing
 
 FAULTS_TO_FENCE = 5  # failures of one direction, with no success between them
 
@@ -74,6 +75,15 @@ class Trust:
 
     def fenced(self, fence: Fence) -> bool:
         return fence in self._fences
+
+    @property
+    def standing(self) -> Standing:
+        """In one word, pauses left aside: they pass by themselves within a minute or two."""
+        if self.lost:
+            return Standing.LOST
+        if self.draining:
+            return Standing.DRAINING
+        return Standing.FENCED if self._fences else Standing.SERVING
 
     def read_succeeded(self) -> None:
         self._reading.succeeded()

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagoda.core.errors import PagodaError
+from pagoda.core.errors import PagodaError, RequestError
 from pagoda.core.holdings import (
     SHARED,
     Cleared,
@@ -18,12 +18,16 @@ from pagoda.core.holdings import (
     PrefetchState,
     Scanned,
     Scope,
+    Standing,
+    TierStatus,
     Ttl,
     tenant_id,
 )
 from pagoda.engine.api import Cache
 
 __all__ = ["FakeCache"]
+
+_TIERS = {"host": 3, "drive": 5}  # blocks in each
 
 
 @dataclass
@@ -37,11 +41,24 @@ class FakeCache(Cache):
     hold: bool = False
     held: list[Future[Cleared]] = field(default_factory=list)
     _ttls: dict[str | None, float] = field(default_factory=dict)
+    _draining: set[str] = field(default_factory=set)
     _looks: int = 0
 
     def holdings(self, scope: Scope) -> list[Holding]:
         self._note("holdings", scope)
-        return [_holding("host", SHARED, 3), _holding("drive", tenant_id("a"), 5)]
+        tenants = {"host": SHARED, "drive": tenant_id("a")}
+        return [_holding(tier, tenants[tier], blocks) for tier, blocks in _TIERS.items()]
+
+    def tiers(self) -> list[TierStatus]:
+        self._note("tiers")
+        return [self._tier(name) for name in _TIERS]
+
+    def drain(self, tier: str) -> TierStatus:
+        self._note("drain", tier)
+        if tier not in _TIERS:
+            raise RequestError(f"no tier is called {tier!r}", param="tier", code="not_found")
+        self._draining.add(tier)
+        return self._tier(tier)
 
     def lookup(self, prompt: Sequence[int], salt: str) -> Lookup:
         self._note("lookup", tuple(prompt), salt)
@@ -89,6 +106,10 @@ class FakeCache(Cache):
     def _progress(self) -> Prefetched:
         state = PrefetchState.DONE if self._looks == 3 else PrefetchState.RUNNING
         return Prefetched(id="prefetch-1", state=state, blocks=4, present=1, done=self._looks)
+
+    def _tier(self, name: str) -> TierStatus:
+        standing = Standing.DRAINING if name in self._draining else Standing.SERVING
+        return TierStatus(tier=name, standing=standing, blocks=_TIERS[name], slots=8)
 
     def _note(self, *call: Any) -> None:
         self.asked.append(call)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pagoda.cli import cache as command
+from pagoda.cli import cache_prefetch as command
 from pagoda.core.holdings import Cleared, Scanned, Scope, tenant_id
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.machine.buffers import aligned_buffer
@@ -74,7 +74,25 @@ def test_ls_narrows(pagoda, remote: Remote, flags: list[str], blocks: list[int])
     """By tier, tenant, salt and namespace; the salt is not sent."""
     shown = pagoda("cache", "ls", "--url", remote.url, "--json", *flags)
     assert [line["blocks"] for line in json.loads(shown.out)["holdings"]] == blocks
-    assert remote.cache.asked == [("holdings", Scope())]
+    assert remote.cache.asked == [("holdings", Scope()), ("tiers",)]
+
+
+def test_drain_names_a_tier_and_ls_shows_it(pagoda, remote: Remote) -> None:
+    """What takes no more is told below the sums, whoever sees to it; a wrong name is refused."""
+    assert "drive is" not in pagoda("cache", "ls", "--url", remote.url).out
+    shown = pagoda("cache", "drain", "drive", "--url", remote.url)
+    assert (shown.status, shown.out) == (0, "drive is draining: it holds 5 blocks\n")
+    assert "drive is draining" in pagoda("cache", "ls", "--url", remote.url).out
+    only = pagoda("cache", "ls", "--tier", "host", "--url", remote.url)
+    assert "drive is" not in only.out
+    listed = json.loads(pagoda("cache", "ls", "--json", "--url", remote.url).out)["tiers"]
+    assert {one["tier"]: one["standing"] for one in listed} == {
+        "host": "serving",
+        "drive": "draining",
+    }
+    wrong = pagoda("cache", "drain", "drive7", "--url", remote.url)
+    assert wrong.status == 2
+    assert "drive7" in wrong.err
 
 
 def test_lookup_takes_text_files_ids_and_chats(pagoda, remote: Remote, tmp_path: Path) -> None:

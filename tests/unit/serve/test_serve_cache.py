@@ -17,6 +17,8 @@ TEXT = "x" * 64
 IDS = list(b"x" * 64)
 CALLS = [
     ("GET", "/cache", None),
+    ("GET", "/cache/tiers", None),
+    ("POST", "/cache/drain", {"tier": "drive"}),
     ("POST", "/cache/lookup", {"prompt": TEXT}),
     ("POST", "/cache/clear", {"all": True}),
     ("GET", "/cache/ttl", None),
@@ -96,6 +98,22 @@ def test_prompts_are_encoded_as_for_an_answer(serving, path, body, prompt) -> No
     """Text, ids or messages; the salt says whose."""
     assert ask(serving, "POST", path, body | {"cache_salt": "s"}).is_success
     assert cache_of(serving).asked == [(path.rpartition("/")[2], prompt, "s")]
+
+
+def test_a_tier_is_drained_by_its_name(serving) -> None:
+    """The answer says how it stands, and so does the list; another name is not found."""
+    drive = {"tier": "drive", "standing": "draining", "blocks": 5, "slots": 8}
+    assert ask(serving, "POST", "/cache/drain", {"tier": "drive"}).json() == drive
+    tiers = ask(serving, "GET", "/cache/tiers").json()["tiers"]
+    assert tiers == [{"tier": "host", "standing": "serving", "blocks": 3, "slots": 8}, drive]
+    assert ask(serving, "POST", "/cache/drain", {"tier": "drive7"}).status_code == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"tier": ""}, {"tier": None}, {"name": "drive"}])
+def test_a_drain_that_names_no_tier_is_refused(serving, body) -> None:
+    """Nothing is drained by a slip."""
+    assert ask(serving, "POST", "/cache/drain", body).status_code == 400
+    assert cache_of(serving).asked == []
 
 
 def test_a_lookup_tells_places(serving) -> None:

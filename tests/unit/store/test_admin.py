@@ -10,6 +10,7 @@ from admin_harness import NEW_WEIGHTS, SERVED, WIDTH, AdminHarness
 from store_harness import SIZE, truth
 
 from pagoda.core.errors import RequestError, TierFault
+from pagoda.core.events import Reason
 from pagoda.core.holdings import (
     SHARED,
     UNKNOWN,
@@ -17,6 +18,8 @@ from pagoda.core.holdings import (
     Prefetched,
     PrefetchState,
     Scope,
+    Standing,
+    TierStatus,
     Ttl,
     lineage,
     tenant_id,
@@ -24,6 +27,7 @@ from pagoda.core.holdings import (
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
 from pagoda.store.level import Level
+from pagoda.store.trust import Fence
 from pagoda.testing.faulty_shared import FaultyShared
 from pagoda.testing.memory_shared import MemoryShared
 
@@ -132,6 +136,33 @@ def test_a_lookup_says_where_and_touches_nothing(admin: AdminHarness) -> None:
     assert policy.victims(64, upper.state.leases) == order
     assert upper.state.lease_count() == 0
     assert admin.admin.lookup(prompt, "other").resident_tokens == 0, "a salt is another tenant"
+
+
+def test_tiers_tell_how_they_stand(admin: AdminHarness) -> None:
+    """Serving, fenced by what it does, draining because somebody said so, lost at the start; the
+    graver word goes first. What a draining tier holds is read, and nothing is added to it."""
+    keys = admin.put(admin.tokens(1))
+    admin.settle()
+
+    def standings() -> list[str]:
+        return [status.standing for status in admin.admin.tiers()]
+
+    lower = admin.store.levels()[1]
+    assert standings() == ["serving", "serving"]
+    lower.trust.fence(Fence.SPACE, Reason.FULL, "full")
+    assert standings() == ["serving", "fenced"]
+    drained = admin.admin.drain("lower")
+    assert drained == TierStatus(tier="lower", standing=Standing.DRAINING, blocks=4, slots=64)
+    assert standings() == ["serving", "draining"]
+    admin.put(admin.tokens(2))
+    admin.settle()
+    assert admin.store.counts() == {"upper": 8, "lower": 4}
+    assert found(admin, keys) == 4
+    lower.trust.lose("gone")
+    assert standings() == ["serving", "lost"]
+    with pytest.raises(RequestError, match="upper, lower") as refused:
+        admin.admin.drain("device")
+    assert refused.value.code == "not_found"
 
 
 def test_what_lies_behind_a_gap_is_held_but_not_resident(admin: AdminHarness) -> None:
