@@ -100,8 +100,8 @@ def _read_secret(
     if not isinstance(text, str) or not text or rival.rank > origin.rank:
         return
     try:
-        value = Path(text).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        value = Path(os.path.expanduser(text)).read_text(encoding="utf-8").strip()  # noqa: PTH111
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         message = f"cannot read the {what} in {text}: {reason}"
         raise _secret_file_error(message, file, origin) from error

@@ -6,6 +6,7 @@ Nothing is interpreted here beyond names: an unknown one is refused with its nea
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -59,7 +60,8 @@ def find_file(
     named = ((explicit, "--config"), (environ.get(CONFIG_VARIABLE), CONFIG_VARIABLE))
     for text, source in named:
         if text:
-            return Path(text).expanduser(), Origin(Rank.FILE, f"{text} ({source})")
+            path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for nobody's home
+            return path, Origin(Rank.FILE, f"{text} ({source})")
     home = user_directory("XDG_CONFIG_HOME", ".config", environ)
     for path in (directory / "pagoda.toml", home / "pagoda" / "pagoda.toml"):
         if path.is_file():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from pagoda.settings.units import parse_duration, parse_size
 
@@ -36,7 +36,7 @@ def _directories(value: object) -> object:
             raise ValueError("has an empty directory between two commas")
         if len(paths) > 1 and "off" in paths:
             raise ValueError("is both off and a directory")
-        if len({os.path.normpath(path) for path in paths}) < len(paths):
+        if len({os.path.realpath(os.path.expanduser(path)) for path in paths}) < len(paths):  # noqa: PTH111 - of nobody's home it raises
             raise ValueError("names a directory twice")
         return ",".join(paths)
     return value
@@ -64,6 +64,7 @@ def user_directory(variable: str, fallback: str, environ: Mapping[str, str]) -> 
 
 
 MIB, GIB = 1 << 20, 1 << 30
+_FILES = ("key_file", "ca_file", "password_file", "api_key_file")
 
 
 class Section(BaseModel):
@@ -71,6 +72,23 @@ class Section(BaseModel):
     pydantic (they may be secrets)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_nul(cls, value: object) -> object:
+        """No file, name or address has one: the system refuses it, by no name of ours."""
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("holds a NUL character")
+        return value
+
+    @field_validator("path", *_FILES, mode="before", check_fields=False)
+    @classmethod
+    def _known_home(cls, value: object) -> object:
+        """A path that begins with ~user needs a user of that name."""
+        paths = value.split(",") if isinstance(value, str) else []
+        if any(os.path.expanduser(path.strip()).startswith("~") for path in paths):  # noqa: PTH111
+            raise ValueError("names the home directory of nobody")
+        return value
 
 
 class Model(Section):

@@ -1,5 +1,6 @@
 """Loading settings: precedence, origins, and errors that name the key and the source."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -315,6 +316,46 @@ def test_bad_drive_directories_are_refused(path: object) -> None:
     layer = mapping_layer({"drive": {"path": path}}, Origin(Rank.FILE, "pagoda.toml"))
     with pytest.raises(SettingsError, match=r"drive\.path"):
         resolve([layer])
+
+
+def test_one_directory_by_two_names_is_refused(tmp_path: Path) -> None:
+    """A link to it, its place in the home directory, a second slash at the beginning."""
+    (tmp_path / "kv").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kv")
+    for other in (tmp_path / "link", f"/{tmp_path}/kv", os.path.relpath(tmp_path / "kv")):
+        with pytest.raises(SettingsError, match="names a directory twice"):
+            resolve([flag_layer({"drive.path": f"{tmp_path}/kv,{other}"})])
+    with pytest.raises(SettingsError, match="names a directory twice"):
+        resolve([flag_layer({"drive.path": f"~/kv,{Path.home()}/kv"})])
+
+
+@pytest.mark.parametrize(
+    "name", ["drive.path", "model.path", "model.name", "remote.url", "remote.password"]
+)
+def test_a_nul_character_is_refused(name: str) -> None:
+    """Only a file can hold one; the system calls that get it raise ValueError."""
+    section, field = name.split(".")
+    layer = mapping_layer({section: {field: "/a\0b"}}, Origin(Rank.FILE, "pagoda.toml"))
+    with pytest.raises(SettingsError, match="NUL"):
+        resolve([layer])
+
+
+def test_files_in_the_home_of_nobody_are_not_there(tmp_path: Path) -> None:
+    """Those that are read while settings are loaded."""
+    nobody = "~no-such-user/x"
+    for flags, config in (({"server.api_key_file": nobody}, None), ({}, nobody)):
+        with pytest.raises(SettingsError, match="cannot read"):
+            load(flags=flags, config=config, environ={}, directory=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["drive.path", "model.path", "drive.key_file", "remote.ca_file"])
+def test_the_home_of_nobody_is_refused(name: str) -> None:
+    """`expanduser` would raise RuntimeError later."""
+    section, field = name.split(".")
+    for value in ("~no-such-user/x", "/a,~no-such-user/x"):
+        layer = mapping_layer({section: {field: value}}, Origin(Rank.FILE, "pagoda.toml"))
+        with pytest.raises(SettingsError, match="home directory"):
+            resolve([layer])
 
 
 @pytest.mark.parametrize("writes", [True, "nan", "inf", float("nan"), -1, 1001, "often", [1.0]])

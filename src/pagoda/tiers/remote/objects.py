@@ -134,7 +134,10 @@ class ObjectTier:
         return [future.result() for future in futures]
 
     def _open(self, config: ObjectConfig) -> Any:
-        parts = urlsplit(config.url)
+        try:
+            parts = urlsplit(config.url)
+        except ValueError:
+            raise self._bad_url() from None
         if "@" in parts.netloc or parts.query or parts.scheme not in SCHEMES:
             raise self._bad_url()
         with self._typed():
@@ -142,7 +145,7 @@ class ObjectTier:
                 if parts.scheme == "file":
                     return self._open_directory(unquote(parts.path), host=parts.netloc)
                 return self._open_bucket(config, parts.scheme)
-            except (ValueError, self._obstore.exceptions.UnknownConfigurationKeyError):
+            except (ValueError, self._obstore.exceptions.BaseError):  # nothing was asked yet
                 raise self._bad_url() from None
 
     def _open_directory(self, path: str, *, host: str) -> Any:
@@ -162,6 +165,7 @@ class ObjectTier:
         if scheme == "s3":
             options["region"] = config.region or "us-east-1"
             if config.endpoint:
+                _require_endpoint(config.endpoint)
                 options["endpoint"] = config.endpoint
                 options["virtual_hosted_style_request"] = False
                 client["allow_http"] = config.endpoint.startswith("http://")
@@ -231,6 +235,15 @@ class ObjectTier:
             tier=NAME,
             errno=number,
             remedy="see whether the store runs, and remote.url and remote.endpoint name it",
+        )
+
+
+def _require_endpoint(endpoint: str) -> None:
+    if not re.match(r"https?://[^/]", endpoint):
+        raise TierFault(
+            "remote.endpoint is no address of a server",
+            tier=NAME,
+            remedy="write it as https://host:port",
         )
 
 

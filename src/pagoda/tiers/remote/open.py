@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from pagoda.core.errors import TierFault
 from pagoda.tiers.remote import objects, redis
@@ -31,7 +31,10 @@ class RemoteConfig:
 def open_shared(config: RemoteConfig) -> SharedTier:
     """The store at `config.url`. Raises TierFault for an unknown scheme or a bad address; no
     server is asked anything yet."""
-    scheme = urlsplit(config.url).scheme
+    scheme, colon, _ = config.url.partition(":")
+    scheme = scheme if colon else ""
+    if config.ca_file:
+        _require_authorities(config.ca_file)
     if scheme in redis.SCHEMES:
         return redis.RedisTier(
             redis.RedisConfig(
@@ -61,3 +64,17 @@ def open_shared(config: RemoteConfig) -> SharedTier:
         tier=redis.NAME,
         remedy=f"begin remote.url with one of {', '.join(f'{name}://' for name in SCHEMES)}",
     )
+
+
+def _require_authorities(file: str) -> None:
+    """A file that cannot be used would look like a server that cannot be reached."""
+    try:
+        ssl.create_default_context(cafile=file)
+    except OSError as error:
+        parsed = isinstance(error, ssl.SSLError)
+        why = "holds no certificates (PEM)" if parsed else error.strerror or type(error).__name__
+        raise TierFault(
+            f"remote.ca_file {file}: {why}",
+            tier=redis.NAME,
+            remedy="name a PEM file of certificate authorities, or leave it empty",
+        ) from error

@@ -7,6 +7,7 @@ mends a connection that the server or a firewall closed; anything that lasts is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ NAME = "remote"
 SCHEMES = ("redis", "rediss", "unix")
 _SCAN_COUNT = 1000  # names the server looks at for one reply
 _READ_BYTES = 256 << 10  # of a reply at a time; the client's 32 KiB halve the speed
+
+_DATABASE = re.compile(r"/?|/[0-9]+")
 
 _REFUSED = (
     "the server refuses this user or password",
@@ -108,8 +111,8 @@ class RedisTier:
             with self._typed(), self._client.pipeline(transaction=False) as pipeline:
                 for i in batch:
                     pipeline.getrange(names[i], 0, limit_bytes - 1)
-                # GETRANGE of an absent name is empty, and no value is.
-                found += [memoryview(value) if value else None for value in pipeline.execute()]
+                found += map(_value, pipeline.execute(raise_on_error=False))
+            self._tell_empty_from_absent(names[batch.start : batch.stop], found, batch.start)
         return found
 
     def has(self, names: Sequence[str]) -> list[bool]:
@@ -134,6 +137,17 @@ class RedisTier:
     def close(self) -> None:
         with self._typed():
             self._client.close()
+
+    def _tell_empty_from_absent(
+        self, names: Sequence[str], found: list[memoryview | None], first: int
+    ) -> None:
+        """GETRANGE of an absent name is empty, and so is that of an empty value: somebody's,
+        which would be in the way of the block for ever if it counted as absent."""
+        empty = [i for i in range(first, len(found)) if found[i] is not None and not found[i]]
+        there = self.has([names[i - first] for i in empty])
+        for i, exists in zip(empty, there, strict=True):
+            if not exists:
+                found[i] = None
 
     def _expiry_ms(self) -> int | None:
         return max(1, int(self._config.ttl_s * 1000)) if self._config.ttl_s else None
@@ -175,9 +189,21 @@ class RedisTier:
         )
 
 
+def _value(reply: Any) -> memoryview:
+    """A reply to GETRANGE; nothing, if what has the name is no string but a list, a set, …"""
+    if isinstance(reply, Exception):
+        if not str(reply).startswith("WRONGTYPE"):
+            raise reply
+        return memoryview(b"")
+    return memoryview(reply)
+
+
 def redacted(url: str) -> str:
     """The URL without its credentials and options, for messages."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no address at all
+        return f"{url.partition(':')[0]}:…"
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
@@ -189,8 +215,11 @@ def _options(config: RedisConfig) -> dict[str, Any]:
     from redis.connection import parse_url  # noqa: PLC0415
     from redis.retry import Retry  # noqa: PLC0415
 
-    if set(parse_qs(urlsplit(config.url).query)) - {"db"}:
+    parts = urlsplit(config.url)
+    if set(parse_qs(parts.query)) - {"db"}:
         raise ValueError("options in the URL")
+    if parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
+        raise ValueError("the client would take database 0")
     options: dict[str, Any] = parse_url(config.url)  # type: ignore[no-untyped-call]
     options |= {
         "socket_timeout": config.timeout_s,

@@ -222,7 +222,9 @@ def test_an_answer_after_the_deadline_is_a_timeout(clock):
 def test_a_store_that_breaks_its_contract_is_a_fault(clock):
     """Whatever it raises, without quoting it."""
     guard = guarded(Broken(), clock)
-    with pytest.raises(TierFault, match=r"^remote: it raised KeyError, which is no error of a tier$"):
+    with pytest.raises(
+        TierFault, match=r"^remote: it raised KeyError, which is no error of a tier$"
+    ):
         guard.has(["secret/name"])
     with pytest.raises(TierFault, match="KeyError"):
         list(guard.names("a/"))

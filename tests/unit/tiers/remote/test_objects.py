@@ -48,7 +48,16 @@ def bucket(endpoint: str, **options: object) -> ObjectTier:
 
 @pytest.mark.parametrize(
     "url",
-    ["ftp://h/x", "file:relative", "file://host/x", "s3://u:s3cret@h", "s3://b?key=s3cret"],
+    [
+        "ftp://h/x",
+        "file:relative",
+        "file://host/x",
+        "s3://u:s3cret@h",
+        "s3://b?key=s3cret",
+        "s3://[::1/s3cret",
+        "s3:///prefix",
+        "az://account",
+    ],
 )
 def test_a_bad_address_is_refused_with_examples_and_without_its_secrets(url):
     """Credentials and options do not belong into it."""
@@ -56,6 +65,13 @@ def test_a_bad_address_is_refused_with_examples_and_without_its_secrets(url):
         ObjectTier(ObjectConfig(url=url))
     assert "s3://bucket/prefix" in info.value.remedy
     assert "s3cret" not in str(info.value)
+
+
+@pytest.mark.parametrize("endpoint", ["minio:9000", "not an address", "http://", "ftp://h"])
+def test_an_endpoint_that_is_no_address_is_refused_at_the_start(endpoint):
+    """Not at every call."""
+    with pytest.raises(TierFault, match=r"remote\.endpoint"):
+        bucket(endpoint)
 
 
 def test_objects_lie_below_the_prefix(double, endpoint):

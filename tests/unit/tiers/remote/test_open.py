@@ -52,6 +52,26 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones(url):
     assert "s3cret" not in str(info.value)
 
 
+@pytest.mark.parametrize("url", ["redis://u:s3cret@[::1/0", "s3://[s3cret/x"])
+def test_half_an_ipv6_address_is_refused(url):
+    """As any other address that is none."""
+    with pytest.raises(TierFault, match="no address") as info:
+        open_shared(RemoteConfig(url=url))
+    assert "s3cret" not in str(info.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+@pytest.mark.parametrize("url", ["rediss://h/0", "s3://bucket/x"])
+def test_authorities_that_cannot_be_read_are_named_at_the_start(tmp_path, url, content):
+    """Later it would look like a server that cannot be reached."""
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(TierFault, match=r"remote\.ca_file") as info:
+        open_shared(RemoteConfig(url=url, ca_file=str(file)))
+    assert "PEM" in info.value.remedy
+
+
 def test_without_the_clients_all_imports_and_opening_says_what_to_install():
     """`pip install pagoda-kv` alone."""
     done = subprocess.run(

@@ -40,10 +40,19 @@ def refusal(tier: RedisTier) -> TierError:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://h", "redis://h:port", "redis://u:s3cret@h:port", "rediss://h?ssl_cert_reqs=none"],
+    [
+        "http://h",
+        "redis://h:port",
+        "redis://u:s3cret@h:port",
+        "rediss://h?ssl_cert_reqs=none",
+        "redis://u:s3cret@[::1/0",
+        "redis://h/blocks",
+        "redis://h/1/2",
+    ],
 )
 def test_a_bad_address_is_refused_with_an_example_and_without_its_password(url):
-    """Options too: ssl_cert_reqs=none would switch verification off."""
+    """Options too: ssl_cert_reqs=none would switch verification off. A database that is no
+    number would be database 0 to the client."""
     with pytest.raises(TierFault, match="no address of a Valkey or Redis server") as info:
         tier_at(url)
     assert "redis://host:6379/0" in info.value.remedy
@@ -98,6 +107,29 @@ def test_values_expire_when_asked_to(tmp_path):
 
 
 @pytest.mark.server
+def test_what_is_no_value_is_in_nobodys_way(tmp_path):
+    """Somebody's list, or an empty string, under a block's name: it is there, it is no block,
+    other names of the same call are read, and it can be deleted and written over."""
+    import redis
+
+    names = [f"{'ab' * 32}/{number:064x}" for number in range(4)]
+    with running(tmp_path) as server:
+        tier = tier_at(server.url)
+        client = redis.Redis(port=server.port)
+        tier.put([names[0]], [VALUE])
+        client.rpush(names[1], "garbage")
+        client.set(names[2], b"")
+        assert tier.has(names) == [True, True, True, False]
+        found = [None if value is None else bytes(value) for value in tier.get(names, 100)]
+        assert found == [b"headerpayload", b"", b"", None]
+        tier.put([names[1]], [VALUE])
+        tier.drop([names[2]])
+        found = [None if value is None else bytes(value) for value in tier.get(names, 100)]
+        assert found == [b"headerpayload", b"headerpayload", None, None]
+        client.close()
+        tier.close()
+
+
 def test_one_round_trip_moves_a_bounded_number_of_bytes(tmp_path, monkeypatch):
     """A batch larger than the bound is cut, and comes back whole and in order."""
     names = [f"a/{i}" for i in range(10)]
