@@ -122,7 +122,7 @@ def older_copies(found: dict[Level, Found]) -> dict[Level, list[int]]:
 
 def _as_event(level: Level, found: Found, seconds: float) -> Rebuilt:
     blocks = level.state.published_count()
-    headers = len(found.slots) + len(found.damaged)
+    headers = len(found.slots) + len(found.damaged) + len(found.closed)
     return Rebuilt(tier=level.name, blocks=blocks, dropped=headers - blocks, seconds=seconds)
 
 

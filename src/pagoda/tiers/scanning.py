@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pagoda.seal.envelope import Envelope
 from pagoda.seal.header import Seal
 from pagoda.seal.headers import Headers, sift
 from pagoda.tiers.port import Tier
@@ -25,8 +26,10 @@ _LAST_GENERATION = 2**63  # no honest slot gets there; above it, counting on wou
 class Found:
     """What a scan found: sound blocks by slot, and slots of damaged headers.
 
-    `keys` lie one behind the other, 32 bytes each; `floor` is above every generation that any
-    sound header names.
+    `keys` lie one behind the other, 32 bytes each. `closed` are slots of sound blocks that
+    cannot be opened here, for want of a key or because they are not encrypted: nothing leads to
+    them, so that their blocks are stored anew, and their slots are used again. `floor` is above
+    every generation that any sound header names.
     """
 
     slots: NDArray[np.int32]
@@ -35,12 +38,13 @@ class Found:
     created_ms: NDArray[np.uint64]
     depths: NDArray[np.uint32]
     damaged: list[int]
+    closed: list[int]
     floor: int
 
 
-def scan_tier(tier: Tier, seals: SealTable) -> Found:
-    """Read all headers of `tier`; the sound ones are remembered in `seals`. A header whose
-    payload cannot fit its slot is damaged."""
+def scan_tier(tier: Tier, seals: SealTable, envelope: Envelope) -> Found:
+    """Read all headers of `tier`; those of blocks that `envelope` opens are remembered in
+    `seals`. A header whose payload cannot fit its slot is damaged."""
     columns = _Columns()
     damaged: list[int] = []
     headers = tier.scan()
@@ -48,15 +52,20 @@ def scan_tier(tier: Tier, seals: SealTable) -> Found:
         slots = [slot for slot, _ in batch]
         sifted = sift(slots, [header for _, header in batch], slab_id=tier.identity)
         plain, bad = _fitting(sifted.plain, tier.geometry.slot_bytes)
-        seals.put_headers(plain)
-        columns.add_headers(plain)
         damaged += sifted.damaged + bad
+        if envelope.cipher is None:
+            seals.put_headers(plain)
+            columns.add_headers(plain)
+        else:
+            columns.close_headers(plain)
         for slot, seal in sifted.others:
             if seal.stored_bytes > tier.geometry.slot_bytes or seal.generation > _LAST_GENERATION:
                 damaged.append(slot)
-                continue
-            seals.put(slot, seal)
-            columns.add(slot, seal)
+            elif envelope.refusal(seal):
+                columns.close(slot, seal)
+            else:
+                seals.put(slot, seal)
+                columns.add(slot, seal)
     return columns.found(damaged)
 
 
@@ -77,6 +86,17 @@ class _Columns:
         self._generations: list[NDArray[np.uint64]] = []
         self._created_ms: list[NDArray[np.uint64]] = []
         self._depths: list[NDArray[np.uint32]] = []
+        self._closed: list[int] = []
+        self._floor = 0
+
+    def close_headers(self, headers: Headers) -> None:
+        if len(headers):
+            self._closed += headers["slot"].tolist()
+            self._floor = max(self._floor, int(headers["generation"].max()) + 1)
+
+    def close(self, slot: int, seal: Seal) -> None:
+        self._closed.append(slot)
+        self._floor = max(self._floor, seal.generation + 1)
 
     def add_headers(self, headers: Headers) -> None:
         self._slots.append(headers["slot"].astype(np.int32))
@@ -101,7 +121,8 @@ class _Columns:
             created_ms=_joined(self._created_ms, np.uint64),
             depths=_joined(self._depths, np.uint32),
             damaged=damaged,
-            floor=int(generations.max()) + 1 if len(generations) else 0,
+            closed=self._closed,
+            floor=max(self._floor, int(generations.max()) + 1 if len(generations) else 0),
         )
 
 

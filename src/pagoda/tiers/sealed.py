@@ -70,7 +70,7 @@ class SealedTier:
     def scan(self) -> Found:
         """Read all headers and remember the sound ones. Raises TierError."""
         with held_to_its_errors(self.name):
-            return scan_tier(self.tier, self.seals)
+            return scan_tier(self.tier, self.seals, self.envelope)
 
     def store(
         self, slots: Sequence[int], seals: Sequence[Seal], payloads: Sequence[memoryview]

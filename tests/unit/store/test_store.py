@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from store_harness import SIZE, Harness, dirty, keys_of, truth
@@ -13,7 +14,10 @@ from pagoda.core.outcome import Corrupt, Hit, Miss, Unavailable
 from pagoda.core.state import SlotState
 from pagoda.lab.defects.patch import applied
 from pagoda.lab.incident.run import OFF_BY_ONE
+from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.seal.header import Seal, pack, unpack
+from pagoda.seal.keyring import read_keyring
+from pagoda.tiers.sealed import SealedTier
 
 
 def test_a_saved_prefix_is_restored_from_the_upper_tier(harness: Harness) -> None:
@@ -396,3 +400,29 @@ def test_a_key_that_outlived_its_block_is_told_once_and_costs_a_tier(harness: Ha
     assert outcomes == [Hit("lower"), Hit("upper")]
     assert buffers == [truth(key) for key in keys]
     assert harness.told(Refused) == [Refused(tier="upper", blocks=1, reason=Reason.STALE)]
+
+
+class Encrypting(Harness):
+    """A harness whose lower tier has a key, once it is given one."""
+
+    envelope = PLAIN
+
+    def ranks(self) -> list[list[SealedTier]]:
+        return [[SealedTier(self.lower, self.envelope)]]
+
+
+def test_a_key_that_was_switched_on_does_not_lock_blocks_out_for_ever(tmp_path: Path) -> None:
+    """Plain blocks of before kept their keys in the index and were refused at every restart."""
+    path = tmp_path / "keys"
+    path.write_text("1:" + "ab" * 32, encoding="ascii")
+    path.chmod(0o600)
+    one = Encrypting()
+    one.save_all(keys_of(3))
+    for envelope in (Envelope.of("raw", read_keyring(path, setting="k"), setting="drive"), PLAIN):
+        one.envelope = envelope
+        one.open()
+        assert one.store.counts() == {"lower": 0}
+        one.save_all(keys_of(3))
+        one.open()
+        assert one.read(keys_of(3))[0] == [Hit("lower")] * 3
+        one.store.check_invariants()

@@ -245,14 +245,30 @@ def test_coded_and_encrypted_blocks_come_back(
 def test_without_the_key_and_without_a_seal_of_it_there_is_no_block(
     faulty: FaultyTier, cipher: Cipher
 ) -> None:
-    """Encrypted blocks are misses to whoever lacks the key; with a key, plain ones are."""
+    """Encrypted blocks are misses to whoever lacks the key; with a key, plain ones are. A scan
+    lists them apart, so that nothing leads to them and they are stored anew."""
     SealedTier(faulty, Envelope(cipher=cipher)).store([0], [seal_for(0)], [payload_of(faulty, 0)])
-    SealedTier(faulty).store([1], [seal_for(1)], [payload_of(faulty, 1)])
-    for envelope, expected in (
-        (Envelope(), [Miss(Reason.LOCKED), Hit("host")]),
-        (Envelope(cipher=cipher), [Hit("host"), Miss(Reason.UNSIGNED)]),
-    ):
+    SealedTier(faulty).store([1], [seal_for(1, generation=7)], [payload_of(faulty, 1)])
+    for envelope, there, closed in ((Envelope(), 1, 0), (Envelope(cipher=cipher), 0, 1)):
         tier = SealedTier(faulty, envelope)
-        tier.scan()
+        found = tier.scan()
+        assert (found.slots.tolist(), found.keys, found.closed) == ([there], key(there), [closed])
+        assert found.floor == 8
         buffers = [buffer_for(faulty), buffer_for(faulty)]
-        assert tier.load([Order(0, 0, key(0)), Order(1, 0, key(1))], buffers) == expected
+        orders = [Order(0, 0, key(0)), Order(1, 7, key(1))]
+        outcomes = tier.load(orders, buffers)
+        assert outcomes[there] == Hit("host")
+        assert outcomes[closed] == Miss(Reason.STALE)
+
+
+def test_what_cannot_be_opened_is_refused_by_whoever_finds_it(
+    faulty: FaultyTier, cipher: Cipher
+) -> None:
+    """As when a tier changes its envelope while it is open: it is no fault of the block."""
+    tier = SealedTier(faulty, Envelope(cipher=cipher))
+    tier.store([0], [seal_for(0)], [payload_of(faulty, 0)])
+    tier.envelope = Envelope()
+    assert tier.load([Order(0, 0, key(0))], [buffer_for(faulty)]) == [Miss(Reason.LOCKED)]
+    tier.store([1], [seal_for(1)], [payload_of(faulty, 1)])
+    tier.envelope = Envelope(cipher=cipher)
+    assert tier.load([Order(1, 0, key(1))], [buffer_for(faulty)]) == [Miss(Reason.UNSIGNED)]
