@@ -38,6 +38,7 @@ ELSEWHERE = {
             "store/census.py",
             "store/expiry.py",
             "store/offline.py",
+            "store/overview.py",
             "store/prefetch.py",
             "store/scopes.py",
         ),
