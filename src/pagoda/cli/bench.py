@@ -26,6 +26,7 @@ from pagoda.lab.bench.load import LoadSettings, Profile
 from pagoda.lab.bench.serve import Target, measure_server
 from pagoda.lab.model import demo_model
 from pagoda.lab.progress import terminal
+from pagoda.settings.files import read_text
 
 app = typer.Typer(name="bench", no_args_is_help=True)
 app.command(cls=OptionalJson)(index)
@@ -158,7 +159,7 @@ def _api_key(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get("PAGODA_API_KEY") or None
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return read_text(file).strip()
     except (OSError, UnicodeError) as error:
         raise SettingsError(
             f"cannot read {file}: {error}", key="api-key-file", source="flag"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from pagoda.core.errors import SettingsError
+from pagoda.settings.files import read_text
 
 
 def prompt_body(text: str | None, file: Path | None, *, chat: bool) -> dict[str, object]:
@@ -39,13 +40,18 @@ def salt_of(salt: str | None, file: Path | None) -> str | None:
     """A tenant's salt: as it is, or the first line of a file."""
     if salt is not None and file is not None:
         raise _fault("a salt is given twice", "--salt", "give --salt or --salt-file")
-    return salt if file is None else _read(file).split("\n")[0].strip()
+    if file is None:
+        return salt
+    own = _read(file).split("\n")[0].strip()
+    if not own:  # it would name those without a salt
+        raise _fault(f"{file} holds no salt", str(file), "write it on the first line")
+    return own
 
 
 def _from_json(content: str, file: Path) -> dict[str, object]:
     try:
         found = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _fault(f"{file} is not JSON: {error}", "--file", "correct the file") from error
     if isinstance(found, list) and found and all(type(item) is int for item in found):
         return {"prompt": found}
@@ -57,7 +63,7 @@ def _from_json(content: str, file: Path) -> dict[str, object]:
 
 def _read(file: Path) -> str:
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        return sys.stdin.read() if str(file) == "-" else read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise _fault(f"cannot read {file}", str(file), "name a readable text file") from error
 

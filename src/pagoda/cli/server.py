@@ -13,6 +13,7 @@ import httpx
 from pagoda.core.errors import PagodaError, RequestError, SettingsError
 from pagoda.lab.bench.client import base_url
 from pagoda.settings import Server
+from pagoda.settings.files import read_text
 
 _CONNECT_TIMEOUT_S = 10.0
 _READ_TIMEOUT_S = 360.0  # longer than the engine takes to verify a clearing
@@ -38,7 +39,7 @@ def api_key_of(file: Path | None) -> str:
     if file is None:
         return os.environ.get("PAGODA_API_KEY", "")
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return read_text(file).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"cannot read the API key in {file}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import SecretStr, ValidationError
 
 from pagoda.core.errors import SettingsError
+from pagoda.settings.files import read_text
 from pagoda.settings.keys import Key, all_keys, keys_by_name
 from pagoda.settings.sources import (
     DEFAULT,
@@ -100,7 +101,7 @@ def _read_secret(
     if not isinstance(text, str) or not text or rival.rank > origin.rank:
         return
     try:
-        value = Path(os.path.expanduser(text)).read_text(encoding="utf-8").strip()  # noqa: PTH111
+        value = read_text(Path(os.path.expanduser(text))).strip()  # noqa: PTH111
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         message = f"cannot read the {what} in {text}: {reason}"

@@ -15,6 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from pagoda.core.errors import SettingsError
+from pagoda.settings.files import read_text
 from pagoda.settings.keys import all_keys, keys_by_name
 from pagoda.settings.tree import user_directory
 
@@ -72,7 +73,7 @@ def find_file(
 def file_layer(path: Path, origin: Origin) -> Layer:
     """The settings in a TOML file. Raises SettingsError when it cannot be read or parsed."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = tomllib.loads(read_text(path))
     except OSError as error:
         raise _bad_file(f"cannot read {path}: {error.strerror}", origin) from error
     except UnicodeDecodeError as error:

@@ -143,6 +143,11 @@ def test_clear_that_left_something_is_status_1(pagoda, remote: Remote, monkeypat
         ["lookup"],
         ["lookup", "--file", "absent.txt"],
         ["lookup", "--file", "bad.json"],
+        ["lookup", "--file", "deep.json"],
+        ["lookup", "--file", "/dev/zero"],
+        ["clear", "--salt-file", "empty"],
+        ["clear", "--salt-file", "/dev/zero"],
+        ["ls", "--api-key-file", "/dev/zero"],
         ["ttl", "-1s"],
         ["ls", "--offline", "absent"],
     ],
@@ -151,6 +156,8 @@ def test_what_cannot_be_meant_is_never_sent(pagoda, tmp_path: Path, arguments: l
     """Refused with a remedy before a server is looked for: here there is none."""
     (tmp_path / "p.txt").write_text(TEXT)
     (tmp_path / "bad.json").write_text('{"a": 1}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "empty").write_text("\n")  # the salt of those who have none
     shown = pagoda("cache", *arguments, "--url", "http://127.0.0.1:9")
     assert shown.status == 2
     assert "nothing answers" not in shown.err

@@ -340,6 +340,16 @@ def test_a_nul_character_is_refused(name: str) -> None:
         resolve([layer])
 
 
+def test_a_file_that_never_ends_is_refused(tmp_path: Path) -> None:
+    """A device, or somebody's disk image, instead of a text: it does not fill the memory."""
+    (tmp_path / "image").touch()
+    os.truncate(tmp_path / "image", 1 << 40)
+    for endless in ("/dev/zero", str(tmp_path / "image")):
+        for flags, config in (({"server.api_key_file": endless}, None), ({}, endless)):
+            with pytest.raises(SettingsError, match="too large"):
+                load(flags=flags, config=config, environ={}, directory=tmp_path)
+
+
 def test_files_in_the_home_of_nobody_are_not_there(tmp_path: Path) -> None:
     """Those that are read while settings are loaded."""
     nobody = "~no-such-user/x"
