@@ -9,7 +9,7 @@ import typer
 from rich.console import Console, Group
 from rich.table import Table
 
-from pagoda.cli.bench_output import Json, show
+from pagoda.cli.bench_output import Json, Plot, show
 from pagoda.cli.bench_tables import figure_table, host_line
 from pagoda.lab.bench.index import SIZES, IndexSettings, measure_index
 
@@ -23,9 +23,7 @@ def index(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Alternations that are counted.")] = 9,
     quick: Annotated[bool, typer.Option(help="Small sizes, to see that it works.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw look-ups against size (PNG, SVG).")
-    ] = None,
+    plot: Plot = None,
     json_to: Json = None,
 ) -> None:
     """Look-ups, memory, growth and restart of the index, beside a bare dictionary. Takes three

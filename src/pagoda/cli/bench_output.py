@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console, Group
 
 from pagoda.core.errors import SettingsError
+from pagoda.lab.picture import require_pictures
 
 STDOUT = "-"
 
@@ -35,10 +37,41 @@ def name_stdout(args: list[str]) -> list[str]:
     return named
 
 
+def writable(path: Path) -> None:
+    """Raises SettingsError for a file that cannot be written: before the work, not after it."""
+    there = path if path.exists() else path.parent
+    if path.is_dir() or not there.exists() or not os.access(there, os.W_OK):
+        raise SettingsError(
+            f"cannot write {path}",
+            key="file",
+            source="flag",
+            remedy="name a file in a directory that is there and can be written to",
+        )
+
+
+def _json_target(target: str | None) -> str | None:
+    if target is not None and target != STDOUT:
+        writable(Path(target))
+    return target
+
+
+def _drawable(path: Path | None) -> Path | None:
+    if path is not None:
+        writable(path)
+        require_pictures()
+    return path
+
+
 Json = Annotated[
     str | None,
-    typer.Option("--json", metavar="[FILE]", help="Write JSON to FILE, or to standard output."),
+    typer.Option(
+        "--json",
+        metavar="[FILE]",
+        help="Write JSON to FILE, or to standard output.",
+        callback=_json_target,
+    ),
 ]
+Plot = Annotated[Path | None, typer.Option(help="Draw it: a PNG or SVG file.", callback=_drawable)]
 
 
 def emit(report: dict[str, Any], target: str | None) -> None:
@@ -59,6 +92,6 @@ def show(
     report: dict[str, Any], target: str | None, tables: Callable[[dict[str, Any]], Group]
 ) -> None:
     """Tables for people, unless standard output is for a machine; then the JSON."""
-    emit(report, target)
     if target != STDOUT:
         Console().print(tables(report))
+    emit(report, target)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console, Group
 from rich.table import Table
 
-from pagoda.cli.bench_output import Json, show
+from pagoda.cli.bench_output import Json, Plot, show
 from pagoda.cli.bench_tables import figure_table, host_line
 from pagoda.lab.incident.run import RATE_PER_S, IncidentSettings, measure_incident
 
@@ -21,7 +21,7 @@ def command(
     directory: Annotated[
         Path | None, typer.Option(help="A directory on a drive, for a third tier.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it: a PNG or SVG file.")] = None,
+    plot: Plot = None,
     json_to: Json = None,
 ) -> None:
     """Live through the incident three times: sound, with one wrong line in a cache without seals,

@@ -59,6 +59,9 @@ _WRONG_PATH = {
 }
 
 
+_ENGINE = frozenset({"torch", "transformers", "safetensors", "tokenizers", "jinja2"})
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A command's name, the module that holds it and its line in the list of commands."""
@@ -132,6 +135,9 @@ def report(error: Exception, *, debug: bool) -> int:
     """Tell standard error what went wrong and what to do; returns the exit status."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, ModuleNotFoundError) and _package(error) in _ENGINE:
+        _complain(f"this needs the package {_package(error)}", "pip install 'pagoda-kv[engine]'")
+        return MISUSED
     if not isinstance(error, PagodaError):
         message = f"unexpected {type(error).__name__}: {error}"
         remedy = "" if debug else "this is a bug in Pagoda: `pagoda --debug …` shows the traceback"
@@ -139,6 +145,10 @@ def report(error: Exception, *, debug: bool) -> int:
         return FAILED
     _complain(error.message, error.remedy)
     return MISUSED if isinstance(error, MISUSES) or _wrong_path(error) else FAILED
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
 
 
 def _wrong_path(error: PagodaError) -> bool:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pagoda.core.errors import SettingsError
 
 
+def require_pictures() -> None:
+    """Raises SettingsError when matplotlib is not installed. Imports nothing."""
+    try:
+        there = find_spec("matplotlib") is not None
+    except ImportError:
+        there = False
+    if not there:
+        raise SettingsError(
+            "pictures need matplotlib",
+            key="plot",
+            source="flag",
+            remedy="pip install 'pagoda-kv[plot]'",
+        )
+
+
 def figure_of(*, width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
     """A figure of so many inches and its axes, one below the other. Raises SettingsError when
     matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - optional
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
-    except ImportError as error:
-        raise SettingsError(
-            "pictures need matplotlib",
-            key="plot", source="flag", remedy="pip install 'pagoda-kv[plot]'",
-        ) from error  # fmt: skip
+    require_pictures()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - optional
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
+
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 1, sharex=True)

@@ -6,6 +6,7 @@ import random
 import time
 from pathlib import Path
 
+from pagoda.core.errors import SettingsError, TierError
 from pagoda.seal.envelope import Envelope
 from pagoda.seal.keyring import Keyring, read_keyring
 from pagoda.seal.mac import Signer
@@ -18,6 +19,7 @@ from pagoda.store.store import SharedParts, StoreConfig
 from pagoda.tiers.drive import DriveConfig
 from pagoda.tiers.remote.breaker import GuardedShared, Tolerance
 from pagoda.tiers.remote.open import RemoteConfig, open_shared
+from pagoda.tiers.remote.port import SharedTier
 from pagoda.tiers.remote.sealed import SealedShared
 
 _QUEUE_BYTES = 256 << 20
@@ -25,7 +27,8 @@ _QUEUE_BYTES = 256 << 20
 
 def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> StorePlan:
     """Which tiers to open for blocks of `block_bytes` that come from a pool of `device_blocks`.
-    Raises SettingsError for keys that cannot be read, TierError for an address that is none."""
+    Raises SettingsError for keys that cannot be read, and for a shared store that cannot be
+    spoken to at that address, or without a package."""
     # What waits for the first tier holds device blocks. Memory takes them at once; a drive or a
     # shared store may be stuck, and must leave the engine half of its pool.
     half_bytes = device_blocks * block_bytes // 2
@@ -71,19 +74,7 @@ def _drives(settings: Settings, block_bytes: int) -> tuple[DriveConfig, ...]:
 def _shared(remote: Remote, block_bytes: int, queue_bytes: int) -> SharedParts | None:
     if not remote.url:
         return None
-    tier = open_shared(
-        RemoteConfig(
-            url=remote.url,
-            user=remote.user,
-            password=remote.password.get_secret_value(),
-            ca_file=remote.ca_file,
-            endpoint=remote.endpoint,
-            region=remote.region,
-            ttl_s=remote.ttl,
-            timeout_s=remote.deadline,
-            concurrency=remote.connections,
-        )
-    )
+    tier = _open_shared(remote)
     guard = GuardedShared(
         tier,
         clock=time.monotonic,
@@ -105,6 +96,27 @@ def _shared(remote: Remote, block_bytes: int, queue_bytes: int) -> SharedParts |
             queue_bytes=min(remote.queue, queue_bytes),
         ),
     )
+
+
+def _open_shared(remote: Remote) -> SharedTier:
+    """No server is asked anything: what is refused here is what the settings say."""
+    config = RemoteConfig(
+        url=remote.url,
+        user=remote.user,
+        password=remote.password.get_secret_value(),
+        ca_file=remote.ca_file,
+        endpoint=remote.endpoint,
+        region=remote.region,
+        ttl_s=remote.ttl,
+        timeout_s=remote.deadline,
+        concurrency=remote.connections,
+    )
+    try:
+        return open_shared(config)
+    except TierError as error:
+        raise SettingsError(
+            error.message, key="remote", source="settings", remedy=error.remedy
+        ) from error
 
 
 def _keys(file: str, setting: str) -> Keyring | None:

@@ -169,6 +169,20 @@ def test_a_bug_is_told_as_one(pagoda: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert "Traceback" not in result.err
 
 
+@pytest.mark.parametrize("name", ["torch", "transformers.models", "safetensors"])
+def test_without_the_engine_it_says_what_to_install(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """`pip install pagoda-kv` alone serves no model."""
+    install(monkeypatch, failing(ModuleNotFoundError(f"No module named {name!r}", name=name)))
+    result = pagoda("config")
+    assert result.status == 2
+    assert result.err.splitlines() == [
+        f"pagoda: this needs the package {name.partition('.')[0]}",
+        "  pip install 'pagoda-kv[engine]'",
+    ]
+
+
 def test_an_interrupt_is_status_130(pagoda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends quietly with the status that shells expect."""
     install(monkeypatch, failing(KeyboardInterrupt()))

@@ -88,3 +88,13 @@ def test_a_shared_store_is_protected_as_the_settings_say(tmp_path: Path) -> None
         assert shared is not None
         assert (shared.sealed._envelope.cipher is not None) == (protection == "encrypt")
         assert (shared.sealed._signer is not None) == (protection == "sign")
+
+
+@pytest.mark.parametrize("url", ["redis://h/no-number", "redis://[::1/0", "file://host/x", "s3://"])
+def test_an_address_that_is_none_is_a_bad_setting(url: str) -> None:
+    """As a bad value is: status 2 for the command line."""
+    pytest.importorskip("redis")
+    pytest.importorskip("obstore")
+    with pytest.raises(SettingsError) as info:
+        plan(remote={"url": url})
+    assert info.value.remedy

@@ -151,6 +151,43 @@ def test_unwritable_file_is_an_error(url: str, tmp_path: Path) -> None:
     assert "cannot write" in done.output
 
 
+@pytest.mark.parametrize("command", [["lab", "incident"], ["bench", "index"]])
+@pytest.mark.parametrize("flag", ["--json", "--plot"])
+def test_what_could_not_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], flag: str
+) -> None:
+    """Minutes of measuring would be lost."""
+    for work in (
+        "pagoda.cli.lab_incident.measure_incident",
+        "pagoda.cli.bench_index.measure_index",
+    ):
+        monkeypatch.setattr(work, _not_begun)
+    for path in (tmp_path, tmp_path / "absent" / "file.png"):
+        done = CliRunner().invoke(app, [*command, flag, str(path)])
+        assert done.exit_code == 2
+        assert "cannot write" in done.output
+
+
+@pytest.mark.parametrize("command", [["lab", "incident"], ["bench", "index"]])
+def test_without_matplotlib_a_picture_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """With what to install."""
+    for work in (
+        "pagoda.cli.lab_incident.measure_incident",
+        "pagoda.cli.bench_index.measure_index",
+    ):
+        monkeypatch.setattr(work, _not_begun)
+    monkeypatch.setattr("pagoda.lab.picture.find_spec", lambda name: None)
+    done = CliRunner().invoke(app, [*command, "--plot", str(tmp_path / "p.png")])
+    assert done.exit_code == 2
+    assert "pagoda-kv[plot]" in done.output
+
+
+def _not_begun(*arguments: object) -> dict[str, object]:
+    raise AssertionError("the work has begun")
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
