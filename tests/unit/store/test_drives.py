@@ -192,6 +192,27 @@ def test_drives_that_do_not_fit_together_write_nothing(
     opening(count=2).close()
 
 
+def test_a_new_drive_on_a_read_only_file_system_takes_no_space(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It will be left out; the other has the room that both together would not."""
+    root, real = opening.paths[0].parent, os.statvfs
+    (root / "a").mkdir()
+    (root / "b").mkdir()
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        flag = os.ST_RDONLY if path == root / "a" else 0
+        return SimpleNamespace(
+            f_bavail=8 << 20, f_frsize=1, f_blocks=real(path).f_blocks, f_flag=flag
+        )
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    opening.break_drive(monkeypatch, 0, OSError(errno.EROFS, os.strerror(errno.EROFS)))
+    pool = opening(count=2)
+    assert [tier.name for tier in pool.tiers] == ["drive1"]
+    pool.close()
+
+
 def everything(opening: Opening) -> dict[Path, bytes | None]:
     """Every path below the test's directory, and what files hold."""
     root = opening.paths[0].parent

@@ -58,7 +58,7 @@ def look(config: DriveConfig, taken: Counter[int]) -> None:
         if not os.access(standing, os.W_OK | os.X_OK) and not _read_only(standing):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         lock.look(config.directory, tier=config.name)
-        if found is None:
+        if found is None and not _read_only(standing):
             device = standing.stat().st_dev
             taken[device] += wanted.size_bytes
             slab.check_space(standing, taken[device], config.free_floor_bytes)
