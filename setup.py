@@ -23,8 +23,11 @@ setup(
         Extension(
             "pagoda._native",
             sources=[f"src/pagoda/_native/{name}" for name in SOURCES],
-            depends=["src/pagoda/_native/kernels.h", "src/pagoda/_native/rows.h",
-                "src/pagoda/_native/tables.h"],
+            depends=[
+                "src/pagoda/_native/kernels.h",
+                "src/pagoda/_native/rows.h",
+                "src/pagoda/_native/tables.h",
+            ],
             extra_compile_args=FLAGS + OPENMP,
             extra_link_args=OPENMP,
             optional=True,  # no compiler: the torch path is used, and said once

@@ -102,9 +102,7 @@ SPECS: tuple[Spec, ...] = (
         ("tier", "reason"),
     ),
     Spec("pagoda_tier_fenced", Gauge, "1 while a tier takes no writes.", ("tier",)),
-    Spec(
-        "pagoda_tier_fences_total", Counter, "Times a tier was fenced off.", ("tier", "reason")
-    ),
+    Spec("pagoda_tier_fences_total", Counter, "Times a tier was fenced off.", ("tier", "reason")),
     Spec("pagoda_drive_used_percent", Gauge, "Life used up, as the drive says.", ("tier",)),
     Spec("pagoda_drive_spare_percent", Gauge, "Spare left, as the drive says.", ("tier",)),
     Spec("pagoda_drive_media_errors", Gauge, "Errors of the medium in its life.", ("tier",)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pagoda.core.errors import EngineClosed
 from pagoda.core.identity import ROOT, Key, NamespaceId
+from pagoda.core.outcome import Hit
 from pagoda.core.policy import REGISTRY
 from pagoda.core.residency import Residency
 from pagoda.core.state import TierState
@@ -65,6 +66,7 @@ class PagodaPath:
         self._waiting: list[Visit] = []
         self._saving: dict[Key, int] = {}
         self._filling = 0
+        self._first = store.levels()[0].name
         self.restored = 0  # blocks read from below, verified
         self.computed = 0  # blocks that no tier delivered
         self.crossed = 0  # requests of which a block crossed a tier
@@ -92,14 +94,16 @@ class PagodaPath:
     def step(self) -> list[int]:
         """Take in what has arrived; returns the numbers of the requests that are answered."""
         self.store.poll()
-        done = [visit for visit in self._waiting if visit.restore and visit.restore.drained]
-        if not done:
-            self._admit()
-            return []
-        self._waiting = [v for v in self._waiting if not (v.restore and v.restore.drained)]
+        done: list[Visit] = []
+        waiting: list[Visit] = []
+        for visit in self._waiting:
+            arrived = visit.restore is not None and visit.restore.drained
+            (done if arrived else waiting).append(visit)
+        self._waiting = waiting
         for visit in done:
             self._fill(visit)
-        self._oracle.check([(visit.keys, visit.slots, visit.found) for visit in done])
+        if done:
+            self._oracle.check([(visit.keys, visit.slots, visit.found) for visit in done])
         for visit in done:
             self._upper.state.release(visit.slots)
         self._admit()
@@ -118,6 +122,8 @@ class PagodaPath:
                 break
             self._asked.popleft()
             visits.append(Visit(number, keys, found + fresh, len(found)))
+        if not visits:
+            return
         prefixes = [
             (visit.keys[visit.found :], [self._views[slot] for slot in visit.slots[visit.found :]])
             for visit in visits
@@ -163,7 +169,18 @@ class PagodaPath:
         published = self._upper.publish(slots[visit.found :], keys[visit.found :])
         if len(published) < len(keys) - visit.found:  # another request was first with some
             self._share(visit, set(published))
-        self._save(visit, usable)
+        self._save(visit, self._missing_in_memory(visit, usable))
+
+    def _missing_in_memory(self, visit: Visit, usable: int) -> list[int]:
+        """Positions of what was computed, and of what had to come from below the first tier:
+        it was asked for, so memory gets it back."""
+        assert visit.restore is not None, "only a request under way is filled"
+        below = [
+            visit.found + position
+            for position, outcome in enumerate(visit.restore.outcomes[: usable - visit.found])
+            if isinstance(outcome, Hit) and outcome.tier != self._first
+        ]
+        return below + list(range(usable, len(visit.keys)))
 
     def _share(self, visit: Visit, published: set[int]) -> None:
         """Take the copies that others published meanwhile; give the private ones back."""
@@ -176,10 +193,10 @@ class PagodaPath:
                 visit.keys[position : position + 1]
             )
 
-    def _save(self, visit: Visit, usable: int) -> None:
-        """Store what was computed; the upper tier keeps it leased until it is written."""
+    def _save(self, visit: Visit, positions: Sequence[int]) -> None:
+        """Store blocks; the upper tier keeps them leased until they are written."""
         fresh: list[Block] = []
-        for position in range(usable, len(visit.keys)):
+        for position in positions:
             key, slot = visit.keys[position], visit.slots[position]
             if key not in self._saving:
                 self._saving[key] = slot

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pagoda.core.identity import DIGEST_BYTES, Key
 
 FEWEST_BLOCKS, MOST_BLOCKS = 8, 64
-_MOST_TURNS = 3
+_MOST_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
