@@ -75,6 +75,9 @@ def show_cleared(cleared: dict[str, Any]) -> None:
             highlight=False,
         )
     for scan in cleared["scans"]:
+        if scan["left"] is None:
+            console.print(f"{scan['tier']}: what is left is unknown: it could not be read back")
+            continue
         newer = f", {scan['newer']:,} written since" if scan["newer"] else ""
         console.print(
             f"{scan['tier']}: {scan['headers']:,} headers read back, {scan['left']:,} of them "

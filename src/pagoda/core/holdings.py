@@ -114,11 +114,12 @@ class Lookup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
     """What reading a tier's headers back found: headers in all, those of the selection that
-    are left, and those that were written after it was cleared."""
+    are left, and those that were written after it was cleared. None is unknown: the tier could
+    not be read to its end."""
 
     tier: str
-    headers: int
-    left: int
+    headers: int | None
+    left: int | None
     newer: int
 
 

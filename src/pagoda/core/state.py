@@ -160,9 +160,11 @@ class TierState:
         return found
 
     def lease(self, slots: Sequence[int]) -> None:
-        """Hold published slots; whoever leases releases."""
+        """Hold slots that are in use, though no key may lead to them any more: retiring ones
+        then stay out of reuse for longer. Whoever leases releases."""
         for slot in slots:
-            assert self._state_at[slot] == _PUBLISHED, f"{self.name}: slot {slot} unpublished"
+            held = self._state_at[slot] in (_PUBLISHED, _RETIRING)
+            assert held, f"{self.name}: slot {slot} is not in use"
             self._lease_at[slot] += 1
 
     def release(self, slots: Sequence[int]) -> list[int]:

@@ -56,7 +56,7 @@ class EngineCache(Cache):
                 remedy="see the server's log",
             ) from None
         if not cleared.verified:
-            tiers = ", ".join(scan.tier for scan in cleared.scans if scan.left) or "a tier"
+            tiers = ", ".join(scan.tier for scan in cleared.scans if scan.left != 0) or "a tier"
             raise RequestError(
                 f"no block can be found any more, but a restart may find some in {tiers}",
                 code="not_cleared",

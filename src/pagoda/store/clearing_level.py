@@ -2,10 +2,14 @@
 
 A header that is to go lies in a slot of one of these kinds:
 
-    published             withdraw the block; it is erased in the background
-    being filled, leased  wait until the slot is free, then look again
-    free                  reserve the slot, so that no new block is erased in its place; erase
-    quarantined           erase: such a slot is never reused
+    published    withdraw the block; it is erased in the background
+    being filled wait until the slot is filled or free, then look again
+    retiring     lease the slot, so that it is not reused meanwhile; erase
+    free         reserve the slot, so that no new block is erased in its place; erase
+    quarantined  erase: such a slot is never reused
+
+Whoever else holds a slot is not waited for: a block on its way to a shared store that hangs
+keeps its slot for long, but not its header.
 """
 
 from __future__ import annotations
@@ -24,7 +28,6 @@ from pagoda.store.level import Level
 from pagoda.store.store import Store
 
 _SWEEP_SLOTS = 4096  # free slots looked through at a time
-_BUSY = (SlotState.RETIRING, SlotState.RESERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class LevelClearing:
         self._store = store
         self._level = level
         self._selection = selection
-        self._awaited: list[tuple[int, int]] = []  # slot and generation, until it is free
+        self._awaited: list[tuple[int, int]] = []  # slot and generation, while it is filled
         self._doomed: set[int] = set()  # free slots with headers that are to go
         self._unseen = 0  # free slots still to be looked through for them
         self._erasing = 0  # orders under way
@@ -69,7 +72,7 @@ class LevelClearing:
         self._awaited = [
             (slot, generation)
             for slot, generation in self._awaited
-            if state.generation(slot) == generation and state.state_of(slot) in _BUSY
+            if state.generation(slot) == generation and state.state_of(slot) is SlotState.RESERVED
         ]
         if self._doomed and self._unseen > 0 and not self._erasing:
             self._sweep()
@@ -112,8 +115,11 @@ class LevelClearing:
             by_state[state.state_of(one.slot)].append(one.slot)
         held = {one.slot: one.key for one in left}
         self._withdraw([s for s in by_state[SlotState.PUBLISHED] if state.key_of(s) == held[s]])
-        busy = [slot for kind in _BUSY for slot in by_state[kind]]
-        self._awaited += [(slot, state.generation(slot)) for slot in busy]
+        filling = by_state[SlotState.RESERVED]
+        self._awaited += [(slot, state.generation(slot)) for slot in filling]
+        retiring = by_state[SlotState.RETIRING]
+        state.lease(retiring)
+        self._erase(retiring, lambda: state.release(retiring))
         self._doomed, self._unseen = set(by_state[SlotState.FREE]), state.free_count()
         self._erase(by_state[SlotState.QUARANTINED], lambda: None)
         return len(left)
@@ -122,7 +128,9 @@ class LevelClearing:
         """What was found last, for the answer."""
         mine = [one for one in self.written if doom.names(one)]
         newer = sum(self._newer(one, doom) for one in mine)
-        headers = self._back.headers if self._back is not None else 0
+        if self._back is None or self._back.error is not None:
+            return Scanned(tier=self.name, headers=None, left=None, newer=newer)
+        headers = self._back.headers
         return Scanned(tier=self.name, headers=headers, left=len(mine) - newer, newer=newer)
 
     def _newer(self, one: Written, doom: Doom) -> bool:
@@ -135,10 +143,15 @@ class LevelClearing:
     # Erasing.
 
     def _withdraw(self, slots: list[int]) -> None:
-        state = self._level.state
-        self._awaited += [(slot, state.generation(slot)) for slot in slots]
+        if not slots:
+            return
         self.dropped += len(slots)
-        self._store.discard(self._level, slots)
+        self._erasing += 1
+        self._store.discard(self._level, slots, self._erased)
+
+    def _erased(self) -> None:
+        """An erasing ended, well or badly: the next reading says which."""
+        self._erasing -= 1
 
     def _sweep(self) -> None:
         """Take some free slots, keep those with a doomed header, give the others back."""
@@ -150,7 +163,7 @@ class LevelClearing:
         self._doomed.difference_update(mine)
         self._erase(mine, lambda: state.abandon(mine))
 
-    def _erase(self, slots: list[int], then: Callable[[], None]) -> None:
+    def _erase(self, slots: list[int], then: Callable[[], object]) -> None:
         if not slots:
             return
         self._erasing += 1
@@ -165,8 +178,8 @@ class LevelClearing:
             return None
 
         def landed(error: TierError | None) -> None:
-            del error  # the headers are still there: the next reading says so
-            self._erasing -= 1
+            del error
+            self._erased()
             then()
 
         self._store.orders.send(Lane(self.name, Kind.STORE), job, landed)

@@ -41,10 +41,12 @@ class SharedPart:
         return sum(one.result.dropped for one in self._clearings if one.result is not None)
 
     def scans(self) -> list[Scanned]:
-        """What the listings found."""
+        """What the listings found; unknown when one could not be made."""
         if self._shared is None or not self._clearings:
             return []
-        left = sum(one.result.left for one in self._clearings if one.result is not None)
+        results = [one.result for one in self._clearings if one.result is not None]
+        whole = len(results) == len(self._clearings)
+        left = sum(result.left for result in results) if whole else None
         return [Scanned(tier=self._shared.name, headers=left, left=left, newer=0)]
 
     def untouched(self) -> tuple[str, ...]:

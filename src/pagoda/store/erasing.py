@@ -19,13 +19,16 @@ class Eraser:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    def withdraw(self, level: Level, slots: list[int]) -> None:
-        """Unpublish blocks at once, then erase their headers; the slots are free after that."""
+    def withdraw(
+        self, level: Level, slots: list[int], then: Callable[[], None] | None = None
+    ) -> None:
+        """Unpublish blocks at once, then erase their headers; the slots are free after that, or
+        once nobody else holds them. `then` is called when the erasing has ended."""
         if slots:
             level.withdraw(slots)
-            self.erase(level, slots)
+            self.erase(level, slots, then)
 
-    def erase(self, level: Level, slots: list[int]) -> None:
+    def erase(self, level: Level, slots: list[int], then: Callable[[], None] | None = None) -> None:
         """Erase the headers of slots that are leased for it, then give the leases back."""
 
         def job() -> TierError | None:
@@ -39,6 +42,8 @@ class Eraser:
             level.state.release(slots)
             if error is not None:
                 level.write_failed(error, self._clock())
+            if then is not None:
+                then()
 
         due = Due(
             until_s=self._clock() + self._deadline_s,

@@ -58,6 +58,7 @@ class Link:
         self.name = sealed.name
         self.loads = Lane(self.name, Kind.LOAD)
         self.stores = Lane(self.name, Kind.STORE)
+        self.sources = Lane(f"{self.name}-sources", Kind.LOAD)  # local: no hanging call is ahead
         self.probes = Lane(f"{self.name}-probe", Kind.LOAD)  # does not wait behind values
         self._trips = {"reads": 0, "writes": 0}
 

@@ -1,4 +1,8 @@
-"""A run of blocks on its way into a shared store: what the I/O thread does."""
+"""A run of blocks on its way into a shared store: what the I/O threads do.
+
+Three steps, an order each, because whoever hangs in one must not hold what only another needs:
+`ask` and `send` call the shared store and touch no local tier, `read_back` is the reverse.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,9 @@ class SharedRun:
     loads: Loads
     staged: list[memoryview]
     cleared: set[NamespaceId] = field(default_factory=set)
+    cancelled: bool = False  # goes no further than the order under way
     there: set[int] = field(default_factory=set)  # the store had them
+    ready: dict[int, memoryview] = field(default_factory=dict)  # bytes to send, by position
     stored: set[int] = field(default_factory=set)
     error: TierError | None = None
     seconds: float = 0.0
@@ -43,39 +49,58 @@ class SharedRun:
         """Bytes of these items' payloads."""
         return sum(len(self.items[i].block.payload) for i in positions)
 
-    def carry_out(self, sealed: SealedShared, clock: Callable[[], float]) -> SharedRun:
-        """Ask what is there, read back what lies in slots, seal and send."""
-        started_s = clock()
+    @property
+    def unsure(self) -> list[int]:
+        """Positions to ask for before anything is sent."""
+        return [i for i in range(len(self.items)) if i not in self.sure]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The tiers that hold bytes of what is to be sent."""
+        return tuple(
+            level.name
+            for level, positions, _ in self.loads
+            if any(i not in self.there for i in positions)
+        )
+
+    def ask(self, sealed: SealedShared) -> SharedRun:
+        """Find out what is there."""
+        names, unsure = self.names, self.unsure
         try:
-            self._ask(sealed)
-            payloads = self._payloads()
-            if payloads:
-                sealed.store([self.seals[i] for i in payloads], list(payloads.values()))
-            self.stored = set(payloads)
+            found = sealed.has([names[i] for i in unsure])
         except TierError as error:
             self.error = error
-        self.seconds = clock() - started_s
+        else:
+            self.there = {i for i, there in zip(unsure, found, strict=True) if there}
         return self
 
-    def _ask(self, sealed: SealedShared) -> None:
-        unsure = [i for i in range(len(self.items)) if i not in self.sure]
-        if unsure:
-            names = self.names
-            found = sealed.has([names[i] for i in unsure])
-            self.there = {i for i, there in zip(unsure, found, strict=True) if there}
+    def take_callers(self) -> None:
+        """Have the bytes that lie with the caller ready, as far as they are to be sent."""
+        for i, item in enumerate(self.items):
+            if item.source is None and i not in self.there:
+                self.ready[i] = item.block.payload
 
-    def _payloads(self) -> dict[int, memoryview]:
-        """The bytes of the items to send, by position; without those that cannot be had."""
-        ready = {
-            i: item.block.payload
-            for i, item in enumerate(self.items)
-            if item.source is None and i not in self.there
-        }
+    def read_back(self) -> SharedRun:
+        """Have the bytes ready that lie in slots; those that cannot be had are left out."""
         for level, positions, orders in self.loads:
             wanted = [at for at, i in enumerate(positions) if i not in self.there]
+            if not wanted:
+                continue
             views = [self.staged[positions[at]] for at in wanted]
             outcomes = level.sealed.load([orders[at] for at in wanted], views)
             for at, view, outcome in zip(wanted, views, outcomes, strict=True):
                 if isinstance(outcome, Hit):
-                    ready[positions[at]] = view
-        return ready
+                    self.ready[positions[at]] = view
+        return self
+
+    def send(self, sealed: SealedShared, clock: Callable[[], float]) -> SharedRun:
+        """Seal and send what is ready."""
+        started_s = clock()
+        try:
+            sealed.store([self.seals[i] for i in self.ready], list(self.ready.values()))
+        except TierError as error:
+            self.error = error
+        else:
+            self.stored = set(self.ready)
+        self.seconds = clock() - started_s
+        return self

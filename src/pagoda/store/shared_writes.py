@@ -88,7 +88,10 @@ class SharedWrites:
         self._link.orders.send(self._link.stores, job, lambda _: None)
 
     def cancel(self) -> None:
-        """Forget what is queued."""
+        """Forget what is queued; of a run under way, no further order is sent, so that the tiers
+        that hold its blocks may close."""
+        if self._run is not None:
+            self._run.cancelled = True
         self._skip_where(lambda _: True, Reason.CLOSED)
 
     def expire(self) -> None:
@@ -138,12 +141,29 @@ class SharedWrites:
             loads,
             self._staged(items) if loads else [],
         )
-        link.orders.send(
-            link.stores,
-            lambda: run.carry_out(link.sealed, link.clock),
-            self._landed,
-            reads=tuple(level.name for level, _, _ in loads),
-        )
+        if run.unsure:
+            link.orders.send(link.stores, lambda: run.ask(link.sealed), self._asked)
+        else:
+            self._asked(run)
+
+    def _asked(self, run: SharedRun) -> None:
+        """What is there is known: read back what lies in slots, in an order that names them."""
+        link = self._link
+        if run.error is not None or run.cancelled:
+            self._landed(run)
+            return
+        run.take_callers()
+        if run.sources:
+            link.orders.send(link.sources, run.read_back, self._send, reads=run.sources)
+        else:
+            self._send(run)
+
+    def _send(self, run: SharedRun) -> None:
+        link = self._link
+        if run.ready and not run.cancelled:
+            link.orders.send(link.stores, lambda: run.send(link.sealed, link.clock), self._landed)
+        else:
+            self._landed(run)
 
     def _was_bad(self, item: Pending) -> bool:
         entry = self._link.presence.find(item.block.key, self._link.clock())
@@ -161,8 +181,9 @@ class SharedWrites:
     def _landed(self, run: SharedRun) -> None:
         link = self._link
         self._run = None
+        why = Reason.CLOSED if run.cancelled else Reason.STALE
         if run.error is not None:
-            self._why = reason_of(run.error)
+            why = self._why = reason_of(run.error)
             link.tell_trips(self._why)
         done = run.stored | run.there
         kept = [run.names[i] for i in done if run.items[i].block.namespace not in run.cleared]
@@ -174,7 +195,7 @@ class SharedWrites:
                 self._queue.ended(item.block.key)
                 item.release()
             else:
-                self._give_up(item, self._why if run.error is not None else Reason.STALE)
+                self._give_up(item, why)
         self._pump()
 
     def _tell_stored(self, run: SharedRun) -> None:

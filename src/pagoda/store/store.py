@@ -148,9 +148,12 @@ class Store:
             self.discard(level, slots)
         return dropped
 
-    def discard(self, level: Level, slots: list[int]) -> None:
-        """Drop published blocks at once; their headers are erased in the background."""
-        self._parts.eraser.withdraw(level, slots)
+    def discard(
+        self, level: Level, slots: list[int], then: Callable[[], None] | None = None
+    ) -> None:
+        """Drop published blocks at once; their headers are erased in the background. `then` is
+        called once that has ended, well or badly; for no slots, never."""
+        self._parts.eraser.withdraw(level, slots, then)
 
     def drain(self, name: str) -> int:
         """Write no more to a tier while this process lives; returns how many blocks it holds,

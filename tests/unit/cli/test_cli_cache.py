@@ -124,12 +124,16 @@ def test_clear_that_left_something_is_status_1(pagoda, remote: Remote, monkeypat
     """And says so."""
     left = Cleared(
         dropped={}, erased=0, verified=False,
-        scans=(Scanned(tier="drive", headers=2, left=2, newer=0),),
+        scans=(
+            Scanned(tier="drive", headers=2, left=2, newer=0),
+            Scanned(tier="remote", headers=None, left=None, newer=0),
+        ),
     )  # fmt: skip
     monkeypatch.setattr("pagoda.testing.cache.cleared", lambda: left)
     shown = pagoda("cache", "clear", "--url", remote.url, "--all")
     assert shown.status == 1
     assert "NOT VERIFIED" in shown.out
+    assert "remote: what is left is unknown" in shown.out
 
 
 @pytest.mark.parametrize(

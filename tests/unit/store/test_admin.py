@@ -10,7 +10,7 @@ from admin_harness import NEW_WEIGHTS, SERVED, WIDTH, AdminHarness
 from store_harness import SIZE, truth
 
 from pagoda.core.errors import RequestError, TierFault
-from pagoda.core.events import Reason
+from pagoda.core.events import Degraded, Reason
 from pagoda.core.holdings import (
     SHARED,
     UNKNOWN,
@@ -26,6 +26,7 @@ from pagoda.core.holdings import (
 )
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Hit
+from pagoda.core.state import SlotState
 from pagoda.store.level import Level
 from pagoda.store.trust import Fence
 from pagoda.testing.faulty_shared import FaultyShared
@@ -332,23 +333,19 @@ def test_a_prefetch_brings_nothing_back_after_the_answer(tmp_path: Path, seed: i
     assert (after.state, after.done) == (PrefetchState.STOPPED, 0)
 
 
-def test_a_block_that_left_service_under_its_reader_is_waited_for(admin: AdminHarness) -> None:
+def test_a_block_that_left_service_under_its_reader_is_not_waited_for(admin: AdminHarness) -> None:
     """As after a late read: no key leads to it, its header stands, and its slot is not free
-    before the reader has let go. Clearing gave up after a few readings of the headers."""
+    before the reader has let go. The header goes nevertheless; the slot stays the reader's."""
     keys = admin.put(admin.tokens(1))
     admin.settle()
     lower = admin.store.levels()[1]
     slots = [admin.slot("lower", key) for key in keys]
     lower.state.lease(slots)
     lower.residency.retire(slots)
-    told = []
-    admin.admin.clear(Scope(), told.append)
-    admin.settle()
-    assert told == []
+    assert admin.clear(Scope()).verified
+    assert {lower.state.state_of(slot) for slot in slots} == {SlotState.RETIRING}
     lower.state.release(slots)
-    admin.settle()
-    assert told[0].verified
-    assert admin.on_medium() == 0
+    assert {lower.state.state_of(slot) for slot in slots} == {SlotState.FREE}
 
 
 def test_a_block_in_use_goes_when_its_reader_is_done(admin: AdminHarness) -> None:
@@ -393,9 +390,62 @@ def test_a_clearing_does_not_wait_for_ever(admin: AdminHarness) -> None:
     admin.clock.advance(301)
     admin.settle()
     assert [cleared.verified for cleared in told] == [False]
+    assert {scan.left for scan in told[0].scans} == {None}, "nobody has read what is left"
     admin.executor.unhold()
     admin.settle()
     assert len(told) == 1
+
+
+def test_clearing_everything_does_not_wait_for_a_shared_store_that_hangs(tmp_path: Path) -> None:
+    """Its run under way keeps its slots, but not their headers: verified, and not served."""
+    admin = AdminHarness(tmp_path, shared=FaultyShared(MemoryShared()))
+    keys = share_and_hang(admin)
+    held = admin.store.levels()[-1].state.lease_count()
+    assert held > 0, "the run holds the blocks it is to send"
+    cleared = admin.clear(Scope())
+    assert (cleared.verified, cleared.untouched) == (True, ("remote",))
+    assert found(admin, keys) == 0
+    assert admin.store.levels()[-1].state.lease_count() == held
+    admin.executor.unhold()
+    admin.settle()
+    admin.store.check_invariants()
+
+
+def test_a_header_that_only_a_hanging_run_still_holds_is_erased(tmp_path: Path) -> None:
+    """Its slot had left service before, and cannot be free until the shared store answers."""
+    admin = AdminHarness(tmp_path, shared=FaultyShared(MemoryShared()))
+    share_and_hang(admin)
+    lower = admin.store.levels()[-1]
+    lower.residency.retire(lower.state.published_slots())
+    cleared = admin.clear(Scope())
+    assert cleared.verified
+    assert {scan.tier: scan.left for scan in cleared.scans} == {"upper": 0, "lower": 0}
+    admin.executor.unhold()
+    admin.settle()
+    admin.store.check_invariants()
+
+
+def test_a_shared_store_that_hangs_leaves_no_healthy_tier_open(tmp_path: Path) -> None:
+    """Only the run's own order is stuck: memory and drive are closed."""
+    admin = AdminHarness(tmp_path, shared=FaultyShared(MemoryShared()))
+    share_and_hang(admin)
+    closed: list[str] = []
+    for tier in (admin.upper, admin.lower):
+        tier.close = lambda name=tier.name: closed.append(name)
+    admin.executor.wait = lambda timeout_s: admin.clock.advance(1) or admin.executor.step()
+    admin.store.close(flush_s=1.0)
+    assert sorted(closed) == ["lower", "upper"]
+    assert not [event for event in admin.told(Degraded) if "left open" in event.detail]
+
+
+def share_and_hang(admin: AdminHarness) -> list[Key]:
+    """Blocks in both tiers, on their way to a shared store whose answer never comes."""
+    keys = admin.put(admin.tokens(1))
+    while not admin.store.orders.touching("remote"):
+        assert admin.executor.step()
+        admin.store.poll()
+    admin.executor.hold()
+    return keys
 
 
 def test_a_tenants_names_leave_the_shared_store_as_well(tmp_path: Path) -> None:
@@ -441,7 +491,10 @@ def test_a_shared_store_that_keeps_names_is_not_called_clear(tmp_path: Path, fai
         medium.faults.read_error = medium.faults.write_error = TierFault("no", tier="remote")
     else:
         medium.faults.keep.update(medium.inner.values)
-    assert not admin.clear(Scope(salt="a")).verified
+    cleared = admin.clear(Scope(salt="a"))
+    assert not cleared.verified
+    left = None if fails else 4
+    assert [scan.left for scan in cleared.scans if scan.tier == "remote"] == [left]
     assert len(medium.inner.values) == 4
 
 

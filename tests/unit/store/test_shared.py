@@ -465,14 +465,9 @@ def test_a_full_store_is_written_to_no_more_for_a_while(tier, clock):
 def test_blocks_are_read_back_from_where_they_lie(node, tier):
     """Verified, into the level's own memory; what cannot be read back is not sent."""
     keys, lost = keys_of(4), 2
-    level = local_level(keys)
-    node.level.offer(
-        [
-            node.pending(keys, i, 1e9, Source(level, level.state.slot_of(key)))
-            for i, key in enumerate(keys)
-        ]
-    )
+    level = offer_from_slots(node, keys)
     level.sealed.tier.faults.flip_on_read.add(level.state.slot_of(keys[lost]))
+    answer(node)
     assert node.orders.touching("upper")
     node.settle()
     kept = [key for key in keys if key != keys[lost]]
@@ -481,6 +476,59 @@ def test_blocks_are_read_back_from_where_they_lie(node, tier):
     assert skipped(node) == Counter({Reason.STALE: 1})
     assert node.released == Counter(keys)
     assert not node.orders.touching("upper")
+
+
+def test_a_local_tier_is_held_only_while_it_is_read(node, tier):
+    """Not by the question before it, nor by the sending after it: either may hang for long."""
+    keys = keys_of(4)
+    offer_from_slots(node, keys)
+    held = [(node.orders.touching("upper"), node.orders.touching("remote"))]
+    while node.executor.step():
+        node.poll()
+        held.append((node.orders.touching("upper"), node.orders.touching("remote")))
+    assert held == [(False, True), (True, False), (False, True), (False, False)]
+    assert len(tier.sent) == 4
+
+
+def test_a_cancelled_run_reads_no_local_tier_any_more(node, tier):
+    """Its tiers may be closed by the time that a hanging question is answered."""
+    keys = keys_of(4)
+    level = offer_from_slots(node, keys)
+    node.level.cancel()
+    level.sealed.tier.read = None  # whoever reads now fails
+    node.settle()
+    assert tier.sent == []
+    assert node.released == Counter(keys), "their slots are given back"
+    assert skipped(node) == Counter({Reason.CLOSED: 4})
+
+
+def test_a_run_that_is_read_back_when_it_is_cancelled_is_not_sent(node, tier):
+    """The order under way is the last."""
+    keys = keys_of(4)
+    offer_from_slots(node, keys)
+    answer(node)
+    node.level.cancel()
+    node.settle()
+    assert tier.sent == []
+    assert node.released == Counter(keys)
+
+
+def offer_from_slots(node: Node, keys) -> Level:
+    """Offer blocks that lie in the slots of a level, which is returned."""
+    level = local_level(keys)
+    node.level.offer(
+        [
+            node.pending(keys, i, 1e9, Source(level, level.state.slot_of(key)))
+            for i, key in enumerate(keys)
+        ]
+    )
+    return level
+
+
+def answer(node: Node) -> None:
+    """Have the question answered that comes before the sending."""
+    node.executor.step()
+    node.poll()
 
 
 def local_level(keys) -> Level:
@@ -534,7 +582,8 @@ def test_clearing_waits_for_the_write_under_way(tier, clock):
     keys = keys_of(3)
     node.offer(keys)
     clearing = clear(node)
-    assert (clearing.result.dropped, clearing.result.left) == (1, 0)
+    assert tier.sent == [name_of(keys[0])]
+    assert clearing.result.left == 0
     assert tier.inner.values == {}
     assert node.released == Counter(keys)
     assert node.level.known_prefix(keys) == 0
