@@ -343,6 +343,7 @@ def test_a_block_that_left_service_under_its_reader_is_not_waited_for(admin: Adm
     lower.state.lease(slots)
     lower.residency.retire(slots)
     assert admin.clear(Scope()).verified
+    assert admin.on_medium() == 0
     assert {lower.state.state_of(slot) for slot in slots} == {SlotState.RETIRING}
     lower.state.release(slots)
     assert {lower.state.state_of(slot) for slot in slots} == {SlotState.FREE}
