@@ -98,8 +98,8 @@ def run_load(path: Path, conversations: Conversations, order: Order) -> dict[str
     command = [sys.executable, "-m", "pagoda.lab.incident.generator", str(theirs.fileno())]
     with subprocess.Popen(
         command, pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, env=environment(),
-    ) as generator, ours:  # fmt: skip
+        text=True, env=environment(), process_group=0,  # a Ctrl-C is for this process alone
+    ) as generator, ours, _killed_by_errors(generator):  # fmt: skip
         theirs.close()
         assert generator.stdin is not None
         generator.stdin.write(json.dumps(asdict(order)))
@@ -109,6 +109,16 @@ def run_load(path: Path, conversations: Conversations, order: Order) -> dict[str
         assert generator.stdout is not None
         sent = json.loads(generator.stdout.read() or "{}")
     return timeline.report(order, sent)
+
+
+@contextmanager
+def _killed_by_errors(process: subprocess.Popen[str]) -> Iterator[None]:
+    """The process ends at once when something is raised inside."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise
 
 
 def _answer(path: Path, conversations: Conversations, wire: _Wire, *, closed: bool) -> Timeline:

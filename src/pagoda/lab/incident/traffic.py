@@ -3,7 +3,7 @@
 A request names a conversation; its prefix is the opening that the conversation's group shares,
 and the turns of its own. Openings are asked for all the time and stay in the upper tier; a
 conversation comes back after about as many requests as there are conversations, by which time
-its turns have long left it: each request has to fetch them from below. Every other visit adds a
+its turns have long left it: each request has to fetch them from below. Every fourth visit adds a
 turn, which is computed; after the last one the conversation is forked at its first turn, and
 the turns behind it are never asked for again.
 """
@@ -19,18 +19,20 @@ from pagoda.core.identity import DIGEST_BYTES, Key
 
 FEWEST_BLOCKS, MOST_BLOCKS = 8, 64
 _MOST_TURNS = 2
+_VISITS_A_TURN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of the load. Blocks of `block_bytes`; the working set is about four times `upper`."""
+    """Sizes of the load. Blocks of `block_bytes`; the working set is more than three times
+    `upper_blocks`, and a little less than `host_blocks`."""
 
     groups: int = 256
-    conversations: int = 16_384
+    conversations: int = 20_000
     block_bytes: int = 4096
-    upper_blocks: int = 10_240
-    host_blocks: int = 44_000
-    drive_blocks: int = 120_000
+    upper_blocks: int = 14_336
+    host_blocks: int = 60_000
+    drive_blocks: int = 160_000
     seed: int = 1
 
 
@@ -59,7 +61,7 @@ class Conversations:
         """The prefix of the next request of a conversation: `FEWEST_BLOCKS` to `MOST_BLOCKS`."""
         self._visits[number] += 1
         turns = self._turns[number]
-        if self._visits[number] % 2 == 0:
+        if self._visits[number] % _VISITS_A_TURN == 0:
             turns = turns[:1] if len(turns) == _MOST_TURNS else turns
             turns = turns + self._fresh(1)
             self._turns[number] = turns
