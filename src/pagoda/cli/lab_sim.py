@@ -51,7 +51,10 @@ def command(  # noqa: PLR0913  (a command's parameters are its flags)
 def _run(plan: Plan, jobs: int) -> list[Outcome]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
     console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    drawn = console.is_terminal
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not drawn
+    ) as progress:
         task = progress.add_task("steps", total=plan.steps * len(plan.seeds))
         if len(plan.seeds) == 1:
             tell = lambda done: progress.update(task, completed=done)  # noqa: E731
@@ -59,8 +62,17 @@ def _run(plan: Plan, jobs: int) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for outcome in run_seeds(plan, jobs=jobs):
             outcomes.append(outcome)
+            if not drawn:
+                typer.echo(_one_line(outcome), err=True)
             progress.advance(task, plan.steps)
         return sorted(outcomes, key=lambda outcome: outcome.report.seed)
+
+
+def _one_line(outcome: Outcome) -> str:
+    """How a run ended, for a log."""
+    report = outcome.report
+    ended = report.failed or "clean"
+    return f"seed {report.seed}: {ended}, {report.steps:,} steps, {outcome.seconds:,.0f} s"
 
 
 def _lines(plan: Plan, outcomes: list[Outcome]) -> Coverage | None:

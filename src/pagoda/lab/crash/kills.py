@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -50,7 +51,8 @@ def kill_at(kills: Sequence[Kill], plan: Plan, tell: Tell) -> Findings:
 
 
 class _Forks:
-    """The process whose forks are killed (child.py)."""
+    """The process whose forks are killed (child.py), in a process group of their own: a Ctrl-C
+    on the terminal is for this process, which ends them all."""
 
     def __enter__(self) -> _Forks:
         self._process = subprocess.Popen(
@@ -58,10 +60,13 @@ class _Forks:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,
         )
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # not reaped yet, so it is still there
         self._process.communicate()
 
     def run(self, order: str) -> int:

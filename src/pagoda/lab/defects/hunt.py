@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 from pagoda.lab.defects.catalogue import DEFECTS
 from pagoda.lab.defects.patch import Defect, applied, check_fits
+from pagoda.lab.pool import as_they_end
 from pagoda.lab.sim.failure import Check, Failure
 from pagoda.lab.sim.run import Report, Simulation
 
@@ -43,14 +43,7 @@ def hunt(names: Sequence[str], bounds: Bounds, *, jobs: int) -> Iterator[Finding
     """Findings as they come in, the control among them. Raises PatchFailed before it begins."""
     for name in names:
         check_fits(named(name))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        runs = [pool.submit(find, name, bounds) for name in [CONTROL, *names]]
-        try:
-            for run in as_completed(runs):
-                yield run.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    return as_they_end(partial(find, bounds=bounds), [CONTROL, *names], jobs=jobs)
 
 
 def find(name: str, bounds: Bounds) -> Finding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from pagoda.core import native
+from pagoda.lab.pool import as_they_end
 from pagoda.lab.sim.coverage import Coverage
 from pagoda.lab.sim.run import Report, Simulation
 
@@ -29,10 +30,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's report, and the lines that it passed through."""
+    """A run's report, the lines that it passed through, and how long it took."""
 
     report: Report
     seen: dict[str, list[int]]
+    seconds: float
 
 
 Tell = Callable[[int], None]  # steps done
@@ -40,6 +42,7 @@ Tell = Callable[[int], None]  # steps done
 
 def run_seed(plan: Plan, seed: int, tell: Tell = lambda _: None) -> Outcome:
     """One run in this process."""
+    began_s = time.monotonic()
     coverage = Coverage() if plan.coverage else None
     with coverage.watching() if coverage else nullcontext():
         simulation = Simulation(seed, nodes=plan.nodes)
@@ -53,7 +56,8 @@ def run_seed(plan: Plan, seed: int, tell: Tell = lambda _: None) -> Outcome:
         else:
             simulation.stretch(plan.steps)
         tell(simulation.steps)
-    return Outcome(simulation.finish(), coverage.seen() if coverage else {})
+    seen = coverage.seen() if coverage else {}
+    return Outcome(simulation.finish(), seen, time.monotonic() - began_s)
 
 
 def run_fallback(plan: Plan, seed: int) -> Outcome:
@@ -67,12 +71,5 @@ def run_fallback(plan: Plan, seed: int) -> Outcome:
 
 
 def run_seeds(plan: Plan, *, jobs: int) -> Iterator[Outcome]:
-    """Runs of all seeds as they end, `jobs` at a time."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        runs = [pool.submit(run_seed, plan, seed) for seed in plan.seeds]
-        try:
-            for run in as_completed(runs):
-                yield run.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    """Runs of all seeds as they end, `jobs` at a time; see `as_they_end`."""
+    return as_they_end(partial(run_seed, plan), plan.seeds, jobs=jobs)
