@@ -26,8 +26,8 @@ def index(
     plot: Plot = None,
     json_to: Json = None,
 ) -> None:
-    """Look-ups, memory, growth and restart of the index, beside a bare dictionary. Takes three
-    minutes and 2 GB of memory."""
+    """Look-ups, memory, growth and restart of the index, beside a bare dictionary. Takes half
+    a minute and 2 GB of memory."""
     settings = IndexSettings(
         directory=directory, sizes=QUICK_SIZES if quick else SIZES, runs=1 if quick else runs
     )
