@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,17 @@ def _path_of(
         else:
             blocks = shape.host_blocks
             store = _open(settings, stack)
-            stack.callback(store.close, flush_s=_CLOSE_S)
+            stack.push(partial(_close, store))
             path = PagodaPath(store, upper_blocks=shape.upper_blocks, block_bytes=shape.block_bytes)
         say(f"{run.title}: the night before")
         _fill(path, conversations, blocks)
         yield path
+
+
+def _close(store: Store, kind: type[BaseException] | None, *exception: object) -> None:
+    """Write what is queued, unless an error or a Ctrl-C cut the run short."""
+    del exception
+    store.close(flush_s=_CLOSE_S if kind is None else 0.0)
 
 
 def _open(settings: IncidentSettings, stack: ExitStack) -> Store:
