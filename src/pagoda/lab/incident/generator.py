@@ -90,8 +90,11 @@ def send_closed(
 
 
 def main(fd: int) -> None:
-    """Send what standard input orders."""
-    order = Order(**json.load(sys.stdin))
+    """Send what standard input orders; nothing, if it was closed before the order came."""
+    text = sys.stdin.read()
+    if not text:
+        return
+    order = Order(**json.loads(text))
     with socket.socket(fileno=fd) as wire:
 
         def finished() -> int:
