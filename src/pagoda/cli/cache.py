@@ -122,7 +122,8 @@ def clear(  # noqa: PLR0913
     api_key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Clear blocks from every tier, and read the headers back to verify it.
+    """Clear blocks from every tier of the node, and of whole tenants and namespaces from the
+    shared store too; headers are read back to verify it.
 
     Several conditions together clear what meets all of them. A prompt names its last whole block
     and every block that continues it. Status 1 when something is left.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pagoda.cli.lab_incident import wrong_blocks as wrong_blocks_of_pagoda
 from pagoda.core.identity import Key
 from pagoda.lab.defects.patch import applied
 from pagoda.lab.incident.generator import REQUEST, Order, arrivals, send_closed, send_open
@@ -220,3 +221,14 @@ def test_a_load_without_answers_ends_with_its_time() -> None:
     assert report["answered"] == 0
     assert report["asked"] > 50
     assert report["in_time_share"] == 0.0
+
+
+@pytest.mark.parametrize("bad", ["sound", "defect", "legacy"])
+def test_only_wrong_blocks_of_pagoda_fail_the_command(bad: str) -> None:
+    """The cache without seals is meant to be wrong; a run too short for it is no failure."""
+    loops = ("open", "closed")
+    runs = {
+        run: {loop: {"wrong_blocks": int((run, loop) == (bad, "closed"))} for loop in loops}
+        for run in ("sound", "legacy", "defect")
+    }
+    assert wrong_blocks_of_pagoda({"runs": runs}) == (bad != "legacy")
