@@ -37,7 +37,7 @@ def drive_checks(spills: Sequence[SpillFacts], need: Need) -> Iterator[Check]:
         "drive-direct", spills, _direct, "dd if=/dev/zero of=DIR/probe bs=4k count=1 oflag=direct"
     )
     yield _each("drive-alignment", spills, _alignment, "cat /sys/block/*/queue/logical_block_size")
-    yield _each("drive-space", spills, lambda facts: _space(facts, need), "df -h DIR")
+    yield _each("drive-space", spills, lambda facts: _space(facts, spills, need), "df -h DIR")
     yield _each("drive-filesystem", spills, _file_system, "findmnt -T DIR")
     yield _each("drive-wear", spills, _wear, "smartctl -A /dev/nvme0n1   # as root")
     yield _each("drive-owner", spills, _owner, "cat DIR/lock; ls -ld DIR; grep -c . /proc/locks")
@@ -88,17 +88,19 @@ def _alignment(facts: SpillFacts) -> _Verdict:
     return "pass", f"{facts.path}: sectors of {facts.sector_bytes} B divide slots of 4 KiB", ""
 
 
-def _space(facts: SpillFacts, need: Need) -> _Verdict:
+def _space(facts: SpillFacts, spills: Sequence[SpillFacts], need: Need) -> _Verdict:
     if facts.free_bytes is None or not facts.size_bytes:
         return "unknown", f"{facts.path}: free space cannot be read", ""
+    together = sum(other.device == facts.device for other in spills) if facts.device else 1
+    wanted = need.spill_bytes * together
     has = f"{facts.path}: {sized(facts.free_bytes)} free of {sized(facts.size_bytes)}"
     remedy = "free space, spill less, or choose another drive"
-    if need.spill_bytes and facts.free_bytes < need.spill_bytes:
-        return "fail", f"{has}, {sized(need.spill_bytes)} are wanted", remedy
+    if wanted and facts.free_bytes < wanted:
+        several = f" by the {together} directories on its file system" if together > 1 else ""
+        return "fail", f"{has}, {sized(wanted)} are wanted{several}", remedy
     if facts.free_bytes < GIB:
         return "fail", f"{has}: nothing worth a drive tier fits", remedy
-    floor = facts.size_bytes * _FREE_SHARE
-    if facts.free_bytes - need.spill_bytes < floor:
+    if facts.free_bytes - wanted < facts.size_bytes * _FREE_SHARE:
         return (
             "warn",
             f"{has}: under {_FREE_SHARE:.0%} will be left, drives slow down there",

@@ -321,6 +321,15 @@ def test_the_space_wanted_is_compared(judge: Any) -> None:
     assert judge(spill(), spill_bytes=950 * GIB)["drive-space"].status == "fail"
 
 
+def test_directories_on_one_file_system_want_its_space_together(judge: Any) -> None:
+    """Each alone would fit; of another drive each has its own."""
+    first = spill()["pagoda/spill-0.json"]
+    for device, status in (("8:1", "fail"), ("8:2", "pass")):
+        second = spill(real_path="/t", path="t", device=device)["pagoda/spill-0.json"]
+        files = {"pagoda/spill-0.json": first, "pagoda/spill-1.json": second}
+        assert judge(files, spill_bytes=500 * GIB)["drive-space"].status == status
+
+
 def test_shared_spill_directories_are_found(judge: Any) -> None:
     """One directory inside another is shared; two on one file system share its speed."""
     inner = json.loads(spill()["pagoda/spill-0.json"])
