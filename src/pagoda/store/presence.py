@@ -1,7 +1,9 @@
 """What is remembered of a shared store: which names were there, and which are left alone.
 
 Other nodes write and delete, so every entry expires. A positive one says that the block was
-there; a negative one that it was absent, bad, late or failing, and why. Pure: the clock's
+there; a negative one that it was absent, bad, late or failing, and why. The newest word counts,
+but a value that was read and found bad stays so, whatever is heard of its name: answers may have
+been on their way for long, and a name that exists says nothing of its value. Pure: the clock's
 reading is passed in. Bounded: beyond `limit` entries the oldest are forgotten, which costs a
 question to the store and nothing else.
 """
@@ -9,11 +11,16 @@ question to the store and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.tiers.remote.sealed import Name
+
+# What a value showed when it was read.
+_JUDGED = frozenset(
+    {Reason.CORRUPT, Reason.MISPLACED, Reason.TRUNCATED, Reason.UNSIGNED, Reason.LOCKED}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +61,13 @@ class Presence:
         return entry.name if entry is not None and entry.reason is None else None
 
     def there(self, names: Iterable[Name], now_s: float) -> None:
-        """The store has these."""
+        """The store has these, as it says, or as it had when they were read. One that was found
+        bad stays so."""
+        for name in names:
+            self._hear(Entry(name, None, now_s + self._memory.present_s), now_s)
+
+    def stored(self, names: Iterable[Name], now_s: float) -> None:
+        """These were written just now: they are good again."""
         for name in names:
             self._put(Entry(name, None, now_s + self._memory.present_s))
 
@@ -63,7 +76,7 @@ class Presence:
         absent = reason is Reason.ABSENT
         lasting_s = self._memory.absent_s if absent else self._memory.failed_s
         for name in names:
-            self._put(Entry(name, reason, now_s + lasting_s))
+            self._hear(Entry(name, reason, now_s + lasting_s), now_s)
 
     def forget(self, namespace: NamespaceId) -> None:
         """Drop all that is remembered of a namespace."""
@@ -73,6 +86,15 @@ class Presence:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _hear(self, entry: Entry, now_s: float) -> None:
+        """Take a word in. One about the name alone leaves a value bad that was found so, and may
+        keep it from being asked for even longer."""
+        before = self.find(entry.name.key, now_s)
+        if before is None or before.reason not in _JUDGED or entry.reason in _JUDGED:
+            self._put(entry)
+        elif entry.reason is not None and entry.until_s > before.until_s:
+            self._put(replace(before, until_s=entry.until_s))
 
     def _put(self, entry: Entry) -> None:
         self._entries.pop(entry.name.key, None)

@@ -147,8 +147,10 @@ class SharedWrites:
             self._asked(run)
 
     def _asked(self, run: SharedRun) -> None:
-        """What is there is known: read back what lies in slots, in an order that names them."""
+        """What is there is known: read back what lies in slots, in an order that names them.
+        What was found bad since the question is written over."""
         link = self._link
+        run.there = {i for i in run.there if not self._was_bad(run.items[i])}
         if run.error is not None or run.cancelled:
             self._landed(run)
             return
@@ -186,8 +188,10 @@ class SharedWrites:
             why = self._why = reason_of(run.error)
             link.tell_trips(self._why)
         done = run.stored | run.there
-        kept = [run.names[i] for i in done if run.items[i].block.namespace not in run.cleared]
-        link.presence.there(kept, link.clock())
+        names, now_s = run.names, link.clock()
+        kept = {i for i in done if names[i].namespace not in run.cleared}
+        link.presence.there([names[i] for i in kept & run.there], now_s)
+        link.presence.stored([names[i] for i in kept & run.stored], now_s)
         self.drop([name for name in run.names if name.namespace in run.cleared])
         self._tell_stored(run)
         for i, item in enumerate(run.items):

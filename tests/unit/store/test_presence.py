@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.store.presence import Memory, Presence
+from pagoda.store.presence import Entry, Memory, Presence
 from pagoda.tiers.remote.sealed import Name
 
 MEMORY = Memory(present_s=60.0, absent_s=2.0, failed_s=30.0, limit=3)
@@ -36,6 +38,23 @@ def test_only_blocks_that_were_there_have_a_name():
     assert presence.name_of(name(3).key, 0.0) is None
     presence.there([name(1)], 0.0)
     assert presence.name_of(name(1).key, 0.0) == name(1)
+
+
+@pytest.mark.parametrize("bad", [Reason.CORRUPT, Reason.TRUNCATED, Reason.LOCKED])
+def test_a_bad_value_stays_bad_whatever_is_heard_of_its_name(bad):
+    """For as long as it counts, and longer if it was late as well; until it is written anew."""
+    presence, one = Presence(MEMORY), name(1)
+    presence.not_there([one], bad, 0.0)
+    presence.there([one], 1.0)
+    presence.not_there([one], Reason.ABSENT, 1.0)
+    assert presence.find(one.key, 29.9) == Entry(one, bad, 30.0)
+    presence.not_there([one], Reason.TIMEOUT, 5.0)
+    assert presence.find(one.key, 34.9) == Entry(one, bad, 35.0)
+    presence.there([one], 35.0)
+    assert presence.name_of(one.key, 35.0) == one
+    presence.not_there([one], bad, 36.0)
+    presence.stored([one], 37.0)
+    assert presence.name_of(one.key, 37.0) == one
 
 
 def test_beyond_the_limit_the_oldest_word_is_forgotten():

@@ -188,6 +188,57 @@ def test_a_good_block_is_written_over_a_bad_one(node, writer, tier):
     assert node.read(keys)[0] == [Hit("remote")]
 
 
+def _spoil(node: Node, writer: Node, tier: Counting, keys) -> None:
+    """The first block is bad for good in the store, and `node` finds out."""
+    name = name_of(keys[0])
+    writer.share(keys[:1])
+    tier.faults.keep.add(name)
+    tier.inner.values[name] = tier.inner.values[name][:-1] + b"?"
+    assert node.find(keys[:1]) == 1
+    assert node.read(keys[:1])[0] == [Corrupt("remote", Reason.CORRUPT)]
+
+
+def test_a_late_answer_does_not_bring_a_bad_block_back(node, writer, tier):
+    """The store still has it, says a probe that was asked before it was read."""
+    keys = keys_of(1)
+    node.level.probe(SPACE, keys)
+    node.executor.hold()
+    _spoil(node, writer, tier, keys)
+    node.executor.unhold()
+    node.settle()
+    assert node.level.known_prefix(keys) == 0
+
+
+def test_a_write_that_only_asked_for_a_block_does_not_bring_it_back(node, writer, tier):
+    """It was found bad while the rest of the run was sent."""
+    keys = keys_of(2)
+    writer.share(keys[:1])
+    node.offer(keys)
+    node.executor.step()  # asks
+    node.poll()
+    node.executor.hold()  # sends
+    _spoil(node, writer, tier, keys)
+    node.executor.unhold()
+    tier.sent.clear()
+    node.settle()
+    assert tier.sent == [name_of(keys[1])]
+    assert node.level.known_prefix(keys[:1]) == 0
+    assert node.level.known_prefix(keys[1:]) == 1
+
+
+def test_what_goes_bad_while_a_write_asks_for_it_is_written_over(node, writer, tier):
+    """The good block is at hand, and the store's word counts for nothing."""
+    keys = keys_of(1)
+    node.offer(keys)
+    node.executor.hold()  # asks
+    _spoil(node, writer, tier, keys)
+    node.executor.unhold()
+    node.settle()
+    assert node.level.known_prefix(keys) == 1
+    assert node.read(keys)[0] == [Hit("remote")]
+    assert node.released == Counter(keys)
+
+
 @pytest.mark.parametrize("lie", ["swap", "old", "cut"])
 def test_no_lie_is_served(node, writer, tier, lie):
     """Another block's value, a value from before, half a value."""
