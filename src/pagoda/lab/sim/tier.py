@@ -101,14 +101,13 @@ class SimTier(FaultyTier):
         labels = [label_of(slot, header) for slot, header in zip(slots, headers, strict=True)]
         self._check_generations(labels)
         if not self._host.due():
-            super().commit(slots, headers)
+            self._put(labels, headers)
         else:
             half = len(slots) // 2
             self._interrupt(Flight(self, "commit", frozenset(slots), ()))
-            super().commit(slots[:half], headers[:half])
+            self._put(labels[:half], headers[:half])
             self._interrupt(Flight(self, "commit", frozenset(slots), ()))
-            super().commit(slots[half:], headers[half:])
-        self._mark_suspects(labels)
+            self._put(labels[half:], headers[half:])
         self._host.committed(self, labels)
 
     def read(self, slots: Sequence[int], into: Sequence[memoryview]) -> list[int]:
@@ -126,6 +125,12 @@ class SimTier(FaultyTier):
         if not self.drive.comes_up:
             raise TierFault("the drive does not come up", tier=self.name, errno=5)
         return super().scan()
+
+    def _put(self, labels: Sequence[Label], headers: Sequence[bytes]) -> None:
+        """Write headers, and keep account of them at once: the process may end, or the next
+        ones fail, before the commit is done."""
+        super().commit([label.slot for label in labels], headers)
+        self._mark_suspects(labels)
 
     def _interrupt(self, flight: Flight) -> None:
         self._host.flights.append(flight)
