@@ -323,6 +323,7 @@ DEFECTS: tuple[Defect, ...] = (
         old="cleared = write.epoch != self._epoch",
         new="cleared = write.epoch > self._epoch",
         story="a write that fails after a clearing hands its blocks to the next rank",
+        rare=6,
     ),
     Defect(
         name="trial-on-a-lost-drive",
@@ -330,13 +331,6 @@ DEFECTS: tuple[Defect, ...] = (
         old="trust.lost or not trust.fenced(Fence.FAULTS)",
         new="not trust.fenced(Fence.FAULTS)",
         story="a drive whose blocks nobody knows is written to",
-    ),
-    Defect(
-        name="scrubbed-at-slot-size",
-        seam="pagoda.store.scrub:Scrubber._buffers",
-        old="sealed.seals.raw_bytes(slot)",
-        new="sealed.geometry.slot_bytes",
-        story="scrubbing throws sound blocks away that do not fill their slots",
     ),
     Defect(
         name="chain-tears-itself",

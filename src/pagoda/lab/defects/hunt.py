@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 
@@ -22,7 +22,7 @@ _PATIENCE_S = 120  # of one run; a defect may make the store turn for ever
 class Bounds:
     """How long a defect may hide: seeds one after another, `steps` each."""
 
-    seeds: Sequence[int]
+    seeds: range
     steps: int
 
 
@@ -51,8 +51,10 @@ def find(name: str, bounds: Bounds) -> Finding:
     if name == CONTROL:
         return _search(name, "", bounds)
     defect = named(name)
+    first, count = bounds.seeds.start, len(bounds.seeds) * defect.rare
+    patient = replace(bounds, seeds=range(first, first + count))
     with applied(defect):
-        return _search(name, defect.seam, bounds)
+        return _search(name, defect.seam, patient)
 
 
 def named(name: str) -> Defect:

@@ -32,13 +32,15 @@ class PatchFailed(PagodaError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
     """A mistake that a programmer could have made at `seam` ("module:qualified.name"): `old`
-    became `new`. `story` says what goes wrong."""
+    became `new`. `story` says what goes wrong, `rare` how many times the usual number of seeds
+    it may take to show."""
 
     name: str
     seam: str
     old: str
     new: str
     story: str
+    rare: int = 1
 
 
 @contextmanager
