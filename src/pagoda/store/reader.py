@@ -225,7 +225,10 @@ class Reader:
         level.traffic.flying_bytes -= load.size_bytes
         load.settle()
         bad = [] if load.expired else self._account(load, level)
-        level.state.release([s for s in load.slots if s not in bad] if bad else load.slots)
+        left = list(load.slots)  # a slot may be there for two requests, and be bad for one
+        for slot in bad:
+            left.remove(slot)
+        level.state.release(left)
         if bad:  # released once their headers are erased
             self._erase(level, bad)
 

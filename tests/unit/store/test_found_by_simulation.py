@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from pool_harness import Pool
 from store_harness import NAMESPACE, SIZE, Harness, dirty, keys_of, truth
 
 from pagoda.core.errors import TierFault, TierFull
 from pagoda.core.events import Quarantined, Reason
 from pagoda.core.identity import ROOT
-from pagoda.core.outcome import Hit, Miss
+from pagoda.core.outcome import Corrupt, Hit, Miss
 from pagoda.core.state import SlotState
 from pagoda.store.block import Block
 from pagoda.store.executor import Runtime
@@ -137,3 +138,24 @@ def test_a_block_that_is_cleared_while_it_is_read_is_a_miss_and_no_damage() -> N
 
 def _fails() -> None:
     raise TierFault("it does not come up", tier="drive1")
+
+
+def test_a_block_that_arrives_for_one_request_and_not_for_the_other_keeps_no_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both read the slot in one order, a bit flipped on the way to one of them: its slot left
+    service with a lease that nobody gave back. Seed 1014, step 245,481."""
+    one = Harness(upper=16, lower=0)
+    keys = keys_of(1)
+    one.save_all(keys)
+    sealed = one.store.levels()[0].sealed
+    load = sealed.load
+
+    def flipped_for_the_first(orders, into):
+        return [Corrupt("upper", Reason.CORRUPT), *load(orders, into)[1:]]
+
+    monkeypatch.setattr(sealed, "load", flipped_for_the_first)
+    restores = one.store.restore_all([(keys, [dirty()]), (keys, [dirty()])])
+    one.settle()
+    assert [restore.usable_blocks for restore in restores] == [0, 1]
+    one.store.check_invariants()
