@@ -6,13 +6,13 @@ say is this module's duty, kept by passing whole contiguous tensors of checked s
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
 from typing import Final
 
 import numpy as np
 import torch
 
+from pagoda.core import native
 from pagoda.engine.batch import Batch
 from pagoda.engine.kernels import KernelContext
 from pagoda.engine.weights import LayerWeights
@@ -24,12 +24,7 @@ _VECTOR_DIM: Final = 16  # the vector tile takes head sizes that are multiples o
 
 def extension() -> ModuleType | None:
     """The compiled module, or None where it was not built."""
-    try:
-        module = importlib.import_module("pagoda._native")
-    except ImportError:
-        return None
-    # Without the compiled file, the folder of C sources imports as an empty namespace.
-    return module if hasattr(module, "attend") else None
+    return native.TABLES
 
 
 class NativeKernels:
