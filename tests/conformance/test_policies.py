@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pagoda.core.identity import Key
 from pagoda.core.keyindex import Leases
 from pagoda.core.policy import REGISTRY, Lru, Policy
 from pagoda.testing.policy_conformance import SLOTS, EvictionPolicyConformance
@@ -65,8 +66,8 @@ class Untracked(Lru):
 class Forgetful(Lru):
     """Loses the last of a batch."""
 
-    def insert(self, slots: list[int]) -> None:
-        super().insert(slots[:-1] if len(slots) > 2 else slots)
+    def insert(self, slots: list[int], keys: list[Key], parents: list[Key]) -> None:
+        super().insert(slots[:-1] if len(slots) > 2 else slots, keys, parents)
 
 
 class Impatient(Lru):

@@ -120,7 +120,9 @@ class AdminHarness(Harness):
                 depth=at,
                 created_s=self.wall_s(),
             )
-            assert self.device.publish(reserved[0], key, birth), "each prompt is computed once"
+            assert self.device.publish(reserved[0], key, birth.parent, birth), (
+                "each prompt is computed once"
+            )
             if not held:
                 self.device.give_back(reserved)
         return keys

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagoda.core.decide import make_room
-from pagoda.core.identity import Key
-from pagoda.core.policy import Policy
+from pagoda.core.identity import DIGEST_BYTES, Key
+from pagoda.core.policy import Ending, Policy, Request
 from pagoda.core.state import SlotState, TierState
 
 _ADOPTED = 4096  # slots told to the policy at a time
@@ -22,6 +22,15 @@ class Residency:
         self.state = state
         self._policy = policy
         self.evicted = 0  # blocks dropped to make room, since the start
+
+    def begin(self, request: Request) -> None:
+        """A request comes; its look-ups follow."""
+        self._policy.begin(request)
+
+    def end(self, request: Request, ending: Ending) -> None:
+        """A request is over. What is here of its chain counts as used now, tail first."""
+        self._policy.touch(self.state.prefix(ending.keys))
+        self._policy.end(request, ending)
 
     def lease_prefix(self, keys: Sequence[Key]) -> list[int]:
         """Look up and lease the longest published prefix of `keys`; a request uses it."""
@@ -37,10 +46,21 @@ class Residency:
             self.evicted += len(victims)
         return self.state.reserve(count)
 
-    def publish(self, slots: Sequence[int], keys: Sequence[Key]) -> list[int]:
-        """Let keys lead to filled slots; returns those published (see TierState.publish)."""
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> int:
+        """How many blocks of a chain that is not here are worth a place, from its first."""
+        return self._policy.admits(keys, parents, self.state.free_count())
+
+    def publish(
+        self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]
+    ) -> list[int]:
+        """Let keys lead to filled slots; returns those published (see TierState.publish).
+        `parents` are the keys before them in their chains (see Policy.insert)."""
         done = self.state.publish(slots, keys)
-        self._policy.insert(done)
+        if len(done) < len(slots):
+            new = set(done)
+            kept = [i for i, slot in enumerate(slots) if slot in new]
+            keys, parents = [keys[i] for i in kept], [parents[i] for i in kept]
+        self._policy.insert(done, keys, parents)
         return done
 
     def touch(self, slots: Sequence[int]) -> None:
@@ -58,12 +78,24 @@ class Residency:
         self.state.quarantine(slots)
 
     def adopt(
-        self, slots: NDArray[np.int32], keys: bytes, *, generations: NDArray[np.uint64], floor: int
+        self,
+        slots: NDArray[np.int32],
+        keys: bytes,
+        parents: bytes,
+        *,
+        generations: NDArray[np.uint64],
+        floor: int,
     ) -> None:
-        """Publish what a scan found, oldest first (see TierState.adopt)."""
+        """Publish what a scan found, oldest first (see TierState.adopt). `keys` and `parents`
+        lie one behind the other."""
         self.state.adopt(slots, keys, generations=generations, floor=floor)
         for first in range(0, len(slots), _ADOPTED):  # a batch's last slot is its oldest
-            self._policy.insert(slots[first : first + _ADOPTED][::-1].tolist())
+            batch = slice(first, first + _ADOPTED)
+            self._policy.insert(
+                slots[batch][::-1].tolist(),
+                _cut(keys, batch),
+                _cut(parents, batch),
+            )
 
     def drop_unleased(self) -> list[int]:
         """Retire everything that nobody holds; returns the slots."""
@@ -76,3 +108,10 @@ class Residency:
         self.state.check_invariants()
         published = set(self.state.published_slots())
         assert self._policy.tracked() == published, f"{self.state.name}: policy out of step"
+
+
+def _cut(keys: bytes, batch: slice) -> list[Key]:
+    """Keys of a batch that lie one behind the other, the last first."""
+    part = keys[batch.start * DIGEST_BYTES : batch.stop * DIGEST_BYTES]
+    starts = range(len(part) - DIGEST_BYTES, -1, -DIGEST_BYTES)
+    return [Key(part[start : start + DIGEST_BYTES]) for start in starts]

@@ -61,10 +61,10 @@ class DeviceBlocks:
             return None
         return self.residency.reserve(count)
 
-    def publish(self, block: int, key: Key, birth: Birth | None = None) -> bool:
+    def publish(self, block: int, key: Key, parent: Key, birth: Birth | None = None) -> bool:
         """A block is full. False when the key is cached already: the block stays private. One
         without a birth is not seen by administration."""
-        done = bool(self.residency.publish([block], [key]))
+        done = bool(self.residency.publish([block], [key], [parent]))
         self.births.pop(block, None)
         if done and birth is not None:
             self.births[block] = birth

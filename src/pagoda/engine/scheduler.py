@@ -119,7 +119,8 @@ class Scheduler:
         blocks: dict[bytes, int] = {}
         for position in range(sequence.published, full):
             block = sequence.blocks[position]
-            if self._device.publish(block, keys[position], self._birth(sequence, position)):
+            birth = self._birth(sequence, position)
+            if self._device.publish(block, keys[position], birth.parent, birth):
                 self._device.hold(block)
                 blocks[keys[position]] = block
                 fresh.append(self._as_block(sequence, position))
@@ -188,7 +189,9 @@ class Scheduler:
         sequence.restore = None
         for position in range(first, first + restore.usable_blocks):
             birth = self._birth(sequence, position, sequence.restore_created_s[position - first])
-            self._device.publish(sequence.blocks[position], sequence.keys[position], birth)
+            self._device.publish(
+                sequence.blocks[position], sequence.keys[position], birth.parent, birth
+            )
         sequence.published = first + restore.usable_blocks
         sequence.computed = sequence.published * sequence.block_tokens
         if sequence.admissions == 1:

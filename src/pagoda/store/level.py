@@ -71,10 +71,13 @@ class Level:
         """
         found = self.sealed.scan()
         keep, stale = newest_copies(found)
-        keys = np.frombuffer(found.keys, dtype="V32")[keep]
+        keys, parents = (
+            np.frombuffer(column, dtype="V32")[keep] for column in (found.keys, found.parents)
+        )
         self.residency.adopt(
             found.slots[keep],
             keys.tobytes(),
+            parents.tobytes(),
             generations=found.generations[keep],
             floor=found.floor,
         )

@@ -208,7 +208,8 @@ class Writer:
         level, kept = write.level, write.kept
         slots = [write.slots[i] for i in kept]
         keys = [write.items[i].block.key for i in kept]
-        published = level.residency.publish(slots, keys)
+        parents = [write.items[i].block.parent for i in kept]
+        published = level.residency.publish(slots, keys, parents)
         self._hooks.stored(keys)
         self._observer(
             Stored(

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pagoda.core.identity import Key
+from pagoda.core.identity import ROOT, Key
 from pagoda.core.keyindex import Leases
 from pagoda.core.policy import Policy
 from pagoda.core.residency import Residency
@@ -35,6 +35,13 @@ def leases_on(slots: Iterable[int]) -> Leases:
     return leases
 
 
+def insert(policy: Policy, slots: Iterable[int]) -> None:
+    """Publish blocks of one chain to the policy, under keys that belong to their slots."""
+    chosen = list(slots)
+    keys = [_key(0, slot) for slot in chosen]
+    policy.insert(chosen, keys, [ROOT, *keys][: len(keys)])
+
+
 def check_victims(policy: Policy, count: int, leases: Leases) -> list[int]:
     """Ask for victims, and hold them against the contract."""
     tracked = policy.tracked()
@@ -54,8 +61,8 @@ class EvictionPolicyConformance:
 
     def test_it_tracks_what_is_published(self, policy: Policy) -> None:
         """Inserted slots until they are removed, whatever is touched between."""
-        policy.insert([3, 5, 7])
-        policy.insert([1])
+        insert(policy, [3, 5, 7])
+        insert(policy, [1])
         policy.touch([5, 1])
         policy.remove([7, 3])
         assert policy.tracked() == {1, 5}
@@ -63,19 +70,19 @@ class EvictionPolicyConformance:
     def test_it_names_as_many_as_were_asked_for(self, policy: Policy) -> None:
         """Not one more, which would drop a block for nothing; not one less, which would refuse
         a block beside room for it."""
-        policy.insert(list(range(SLOTS)))
+        insert(policy, list(range(SLOTS)))
         for count in range(SLOTS + 1):
             check_victims(policy, count, no_leases())
 
     def test_it_names_all_there_are_when_asked_for_more(self, policy: Policy) -> None:
         """And none when it tracks none."""
         assert check_victims(policy, 4, no_leases()) == []
-        policy.insert([2, 9])
+        insert(policy, [2, 9])
         assert set(check_victims(policy, SLOTS, no_leases())) == {2, 9}
 
     def test_it_never_names_a_leased_slot(self, policy: Policy) -> None:
         """Whichever slots are held, and however often."""
-        policy.insert(list(range(SLOTS)))
+        insert(policy, list(range(SLOTS)))
         for held in ([0], [SLOTS - 1], range(0, SLOTS, 2), range(SLOTS)):
             leases = 3 * leases_on(held)
             for count in (1, SLOTS // 2, SLOTS):
@@ -83,23 +90,23 @@ class EvictionPolicyConformance:
 
     def test_it_never_names_a_removed_slot(self, policy: Policy) -> None:
         """Removed in any place of its order, and inserted again."""
-        policy.insert(list(range(SLOTS)))
+        insert(policy, list(range(SLOTS)))
         for slot in (0, SLOTS - 1, SLOTS // 2):
             policy.remove([slot])
             check_victims(policy, SLOTS, no_leases())
-        policy.insert([0])
+        insert(policy, [0])
         assert 0 in check_victims(policy, SLOTS, no_leases())
 
     def test_asking_changes_nothing(self, policy: Policy) -> None:
         """The same question has the same answer."""
-        policy.insert([4, 6, 8, 10])
+        insert(policy, [4, 6, 8, 10])
         policy.touch([6])
         first = check_victims(policy, 2, leases_on([4]))
         assert check_victims(policy, 2, leases_on([4])) == first
 
     def test_empty_batches_do_nothing(self, policy: Policy) -> None:
         """No slots, no effect."""
-        policy.insert([])
+        insert(policy, [])
         policy.touch([])
         policy.remove([])
         assert policy.tracked() == set()
@@ -112,7 +119,7 @@ class EvictionPolicyConformance:
             absent = [slot for slot in range(SLOTS) if slot not in published]
             if absent and rng.random() < 0.4:
                 slots = rng.sample(absent, rng.randint(1, len(absent)))
-                policy.insert(slots)
+                insert(policy, slots)
                 published += slots
             elif published and rng.random() < 0.5:
                 policy.touch(rng.sample(published, rng.randint(1, len(published))))
@@ -135,7 +142,8 @@ class EvictionPolicyConformance:
             slots = residency.reserve(wanted)
             assert len(slots) == wanted, "room could be made, and was not"
             assert residency.evicted - before == max(0, wanted - free), "too much was dropped"
-            residency.publish(slots, [_key(turn, number) for number in range(wanted)])
+            keys = [_key(turn, number) for number in range(wanted)]
+            residency.publish(slots, keys, [ROOT, *keys[:-1]])
             residency.state.release(slots)
             residency.check_invariants()
         assert residency.state.published_count() == SLOTS

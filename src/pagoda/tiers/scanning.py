@@ -26,7 +26,8 @@ _LAST_GENERATION = 2**63  # no honest slot gets there; above it, counting on wou
 class Found:
     """What a scan found: sound blocks by slot, and slots of damaged headers.
 
-    `keys` lie one behind the other, 32 bytes each. `closed` are slots of sound blocks that
+    `keys`, and `parents` before them in their chains, lie one behind the other, 32 bytes each.
+    `closed` are slots of sound blocks that
     cannot be opened here, for want of a key or because they are not encrypted: nothing leads to
     them, so that their blocks are stored anew, and their slots are used again. `floor` is above
     every generation that any sound header names.
@@ -34,6 +35,7 @@ class Found:
 
     slots: NDArray[np.int32]
     keys: bytes
+    parents: bytes
     generations: NDArray[np.uint64]
     created_ms: NDArray[np.uint64]
     depths: NDArray[np.uint32]
@@ -83,6 +85,7 @@ class _Columns:
     def __init__(self) -> None:
         self._slots: list[NDArray[np.int32]] = []
         self._keys: list[bytes] = []
+        self._parents: list[bytes] = []
         self._generations: list[NDArray[np.uint64]] = []
         self._created_ms: list[NDArray[np.uint64]] = []
         self._depths: list[NDArray[np.uint32]] = []
@@ -101,6 +104,7 @@ class _Columns:
     def add_headers(self, headers: Headers) -> None:
         self._slots.append(headers["slot"].astype(np.int32))
         self._keys.append(np.ascontiguousarray(headers["key"]).tobytes())
+        self._parents.append(np.ascontiguousarray(headers["parent"]).tobytes())
         self._generations.append(headers["generation"].astype(np.uint64))
         self._created_ms.append(headers["created_ms"].astype(np.uint64))
         self._depths.append(headers["depth"].astype(np.uint32))
@@ -108,6 +112,7 @@ class _Columns:
     def add(self, slot: int, seal: Seal) -> None:
         self._slots.append(np.array([slot], dtype=np.int32))
         self._keys.append(seal.key)
+        self._parents.append(seal.parent)
         self._generations.append(np.array([seal.generation], dtype=np.uint64))
         self._created_ms.append(np.array([seal.created_ms], dtype=np.uint64))
         self._depths.append(np.array([seal.depth], dtype=np.uint32))
@@ -117,6 +122,7 @@ class _Columns:
         return Found(
             slots=_joined(self._slots, np.int32),
             keys=b"".join(self._keys),
+            parents=b"".join(self._parents),
             generations=generations,
             created_ms=_joined(self._created_ms, np.uint64),
             depths=_joined(self._depths, np.uint32),

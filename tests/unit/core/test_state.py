@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from pagoda.core import native
-from pagoda.core.identity import Key
+from pagoda.core.identity import ROOT, Key
 from pagoda.core.policy import Lru
 from pagoda.core.residency import Residency
 from pagoda.core.state import SlotState, TierState
@@ -68,11 +68,11 @@ class ResidencyMachine(RuleBasedStateMachine):
         slot = self.reserved[-1]
         if again and self.published:
             known = next(iter(self.published))
-            assert self.real.publish([slot], [known]) == []
+            assert self.real.publish([slot], [known], [ROOT]) == []
             assert self.real.state.state_of(slot) == SlotState.RESERVED
             return
         self.next_key += 1
-        assert self.real.publish([slot], [key(self.next_key)]) == [slot]
+        assert self.real.publish([slot], [key(self.next_key)], [ROOT]) == [slot]
         self.real.state.release([slot])
         self.reserved.pop()
         self.published[key(self.next_key)] = slot
@@ -190,7 +190,7 @@ def test_invariants_notice_damage(damage: str) -> None:
 def test_a_policy_out_of_step_is_noticed() -> None:
     """A policy that forgot a slot would never evict it."""
     residency = Residency(TierState("test", 4), Lru(4))
-    residency.publish(residency.reserve(1), [key(1)])
+    residency.publish(residency.reserve(1), [key(1)], [ROOT])
     residency.check_invariants()
     residency._policy.remove([0])
     with pytest.raises(AssertionError, match="policy out of step"):
@@ -201,7 +201,7 @@ def test_a_leased_slot_is_never_reserved() -> None:
     """The incident: an eviction that takes a block which a reader still holds."""
     residency = Residency(TierState("test", 2), Lru(2))
     slots = residency.reserve(2)
-    residency.publish(slots, [key(1), key(2)])
+    residency.publish(slots, [key(1), key(2)], [ROOT, key(1)])
     residency.state.release(slots[1:])
     assert residency.reserve(2) == slots[1:]
     assert residency.state.slot_of(key(1)) == slots[0]
@@ -212,7 +212,7 @@ def test_the_tail_of_a_prefix_is_evicted_first() -> None:
     residency = Residency(TierState("test", 4), Lru(4))
     slots = residency.reserve(4)
     keys = [key(n) for n in range(4)]
-    residency.publish(slots, keys)
+    residency.publish(slots, keys, [ROOT, *keys[:-1]])
     residency.state.release(slots)
     residency.reserve(1)
     assert residency.state.prefix(keys) == slots[:3]

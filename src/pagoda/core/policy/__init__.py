@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pagoda.core.policy.lru import Lru
-from pagoda.core.policy.port import Policy
+from pagoda.core.policy.port import Ending, Hint, Policy, Request
 
 # Each is made for a tier of so many slots.
 REGISTRY: dict[str, Callable[[int], Policy]] = {
     "lru": Lru,
 }
 
-__all__ = ["REGISTRY", "Lru", "Policy"]
+__all__ = ["REGISTRY", "Ending", "Hint", "Lru", "Policy", "Request"]

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pagoda.core.identity import Key
 from pagoda.core.keyindex import Leases
+from pagoda.core.policy.port import Policy
 from pagoda.core.recency import make_recency
 
 
-class Lru:
+class Lru(Policy):
     """Least recently used over slots; see `core.policy.port.Policy` for the contract."""
 
     def __init__(self, slots: int) -> None:
         self._order = make_recency(slots)
 
-    def insert(self, slots: Sequence[int]) -> None:
+    def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
         self._order.touch(slots)
 
     def touch(self, slots: Sequence[int]) -> None:

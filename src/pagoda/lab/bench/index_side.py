@@ -87,7 +87,7 @@ def measure_restart(order: dict[str, Any]) -> dict[str, Any]:
 def _residency(names: bytes, slots: NDArray[np.int32]) -> Residency:
     residency = Residency(TierState("bench", len(slots)), REGISTRY[POLICY](len(slots)))
     generations = np.zeros(len(slots), dtype=np.uint64)
-    residency.adopt(slots, names, generations=generations, floor=1)
+    residency.adopt(slots, names, bytes(len(names)), generations=generations, floor=1)
     return residency
 
 

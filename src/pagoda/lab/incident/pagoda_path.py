@@ -166,7 +166,8 @@ class PagodaPath:
         for position in range(usable, len(keys)):
             self._views[slots[position]][:] = true_bytes(keys[position], self._block_bytes)
         self.computed += len(keys) - usable
-        published = self._upper.publish(slots[visit.found :], keys[visit.found :])
+        parents = [ROOT, *keys][visit.found : len(keys)]
+        published = self._upper.publish(slots[visit.found :], keys[visit.found :], parents)
         if len(published) < len(keys) - visit.found:  # another request was first with some
             self._share(visit, set(published))
         self._save(visit, self._missing_in_memory(visit, usable))

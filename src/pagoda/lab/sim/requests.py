@@ -239,7 +239,9 @@ class Requests:
                 self._memory.landed(block)
         usable = first + restore.usable_blocks
         for position in range(first, usable):
-            self._memory.blocks.publish(request.blocks[position], prompt.keys[position])
+            self._memory.blocks.publish(
+                request.blocks[position], prompt.keys[position], prompt.parent(position)
+            )
         late = {first + position for position in flying}
         if not late:
             return usable
@@ -302,7 +304,8 @@ class Requests:
             block = request.blocks[position]
             truth = request.prompt.truths[position]
             self._memory.fill(block, truth)
-            if self._memory.blocks.publish(block, request.prompt.keys[position]):
+            prompt = request.prompt
+            if self._memory.blocks.publish(block, prompt.keys[position], prompt.parent(position)):
                 if self._rng.random() < 0.5:  # a saver whose memory is reused at once
                     fresh.append(request.prompt.block(position, memoryview(bytearray(truth))))
                 else:

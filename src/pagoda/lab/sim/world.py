@@ -68,12 +68,16 @@ class Prompt:
     keys: Sequence[Key]
     truths: Sequence[bytes]
 
+    def parent(self, position: int) -> Key:
+        """The key before that of a position."""
+        return self.keys[position - 1] if position else ROOT
+
     def block(self, position: int, payload: memoryview) -> Block:
         """The block at `position`, to be stored from `payload`."""
         return Block(
             namespace=self.namespace,
             key=self.keys[position],
-            parent=self.keys[position - 1] if position else ROOT,
+            parent=self.parent(position),
             depth=position,
             tokens=BLOCK_TOKENS,
             payload=payload,

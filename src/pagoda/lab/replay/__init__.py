@@ -1,0 +1,1 @@
+"""Replay of traces through the residency state and the policies that the live store runs."""
