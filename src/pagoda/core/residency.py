@@ -46,8 +46,9 @@ class Residency:
             self.evicted += len(victims)
         return self.state.reserve(count)
 
-    def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> int:
-        """How many blocks of a chain that is not here are worth a place, from its first."""
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> Sequence[int]:
+        """Positions of the blocks that are worth a place, of some that are not here (see
+        Policy.admits)."""
         return self._policy.admits(keys, parents, self.state.free_count())
 
     def publish(

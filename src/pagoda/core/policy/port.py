@@ -66,11 +66,12 @@ class Policy(Protocol):
         """A request that began is over; its blocks are in the tier, or are not."""
         return
 
-    def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> int:
-        """How many of these new blocks are worth what they would displace, counted from the
-        first: a chain in prefix order, none of it in the tier, with `free` slots to fill.
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:
+        """Positions of those of these new blocks that are worth what they would displace, in
+        ascending order. None of them is in the tier, which has `free` slots to fill; parents
+        come before their children, and a block whose parent is refused is refused as well.
         Changes nothing."""
-        return len(keys)
+        return range(len(keys))
 
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
         """Newly published slots, each with its block's key and the key before it in its chain

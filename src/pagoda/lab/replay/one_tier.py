@@ -55,10 +55,7 @@ class OneTier:
         held = residency.lease_prefix(keys)
         chain = [key_of(block) for block in traced.whole(self._block_tokens)]
         fresh = self._missing(keys, chain, len(held))
-        admitted = residency.admits([key for key, _ in fresh], [parent for _, parent in fresh])
-        slots = residency.reserve(admitted)
-        new = fresh[: len(slots)]
-        residency.publish(slots, [key for key, _ in new], [parent for _, parent in new])
+        slots = self._insert(fresh)
         state.release(slots)
         state.release(held)
         residency.end(
@@ -72,6 +69,16 @@ class OneTier:
         hits.inserted += len(slots)
         hits.evicted = residency.evicted
         return hit_tokens
+
+    def _insert(self, fresh: list[tuple[Key, Key]]) -> list[int]:
+        """Put blocks there, each with its parent, as far as they are admitted and room can be
+        made; returns their slots."""
+        keys, parents = [key for key, _ in fresh], [parent for _, parent in fresh]
+        admitted = self.residency.admits(keys, parents)
+        slots = self.residency.reserve(len(admitted))
+        new = admitted[: len(slots)]
+        self.residency.publish(slots, [keys[i] for i in new], [parents[i] for i in new])
+        return slots
 
     def _missing(self, keys: list[Key], chain: list[Key], held: int) -> list[tuple[Key, Key]]:
         """What the tier lacks of a request, each with its parent: the whole blocks in prefix
