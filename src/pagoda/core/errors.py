@@ -15,6 +15,7 @@
     │   ├── TierReadOnly             the medium refuses writes
     │   ├── TierTimeout              an I/O passed its deadline: deadline_s
     │   └── TierFault                any other I/O error: errno
+    ├── TraceError                   a trace cannot be read or recorded: path, line
     ├── EngineBusy                   the engine's thread did not answer in time; nothing was done
     └── EngineClosed                 the engine is shutting down or has failed
 
@@ -41,6 +42,7 @@ __all__ = [
     "TierFull",
     "TierReadOnly",
     "TierTimeout",
+    "TraceError",
     "UnsupportedModel",
 ]
 
@@ -171,6 +173,17 @@ class TierFault(TierError):
     ) -> None:
         super().__init__(message, tier=tier, remedy=remedy)
         self.errno = errno
+
+
+class TraceError(PagodaError):
+    """A trace cannot be read or recorded; `line` counts from 1, None if it is no one line's."""
+
+    def __init__(
+        self, message: str, *, path: str, line: int | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+        self.line = line
 
 
 class EngineBusy(PagodaError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pagoda.core.trace.formats import detect
 from pagoda.core.trace.model import Trace, TraceRequest
+from pagoda.core.trace.port import Codec, Malformed
 
-__all__ = ["Trace", "TraceRequest"]
+__all__ = ["Codec", "Malformed", "Trace", "TraceRequest", "detect"]
