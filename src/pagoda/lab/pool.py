@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+TICK_S = 0.2
 
 
 def as_they_end(
@@ -22,18 +25,70 @@ def as_they_end(
     are killed at once and what was waiting never begins. Raises what a call raised, and
     BrokenProcessPool when a process died.
     """
-    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=context)
+    return _as_they_end(pool, call, items, tick=_nothing)
+
+
+def as_forks_end(
+    call: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    jobs: int,
+    tick: Callable[[], None],
+) -> Iterator[Result]:
+    """The same in copies of this process: `call` and the data that it holds are there without
+    being sent. `tick` is called at least every TICK_S. Calls have no standard streams."""
+    pool = ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context("fork"),
+        initializer=_inherit,
+        initargs=(call,),
+    )
+    return _as_they_end(pool, _call_inherited, items, tick=tick)
+
+
+def _as_they_end(
+    pool: ProcessPoolExecutor,
+    call: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    tick: Callable[[], None],
+) -> Iterator[Result]:
+    others = set(multiprocessing.active_children())
+    with pool:
         try:
             with _interrupts_held():
-                runs = [pool.submit(call, item) for item in items]
-            for run in as_completed(runs):
-                yield run.result()
+                runs = {pool.submit(call, item) for item in items}
+            while runs:
+                ended, runs = wait(runs, timeout=TICK_S, return_when=FIRST_COMPLETED)
+                tick()
+                for run in ended:
+                    yield run.result()
         except BaseException:
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
             raise
+
+
+def _nothing() -> None:
+    """No tick."""
+
+
+_inherited: Callable[[Any], Any]
+
+
+def _inherit(call: Callable[[Any], Any]) -> None:
+    """In a new copy of the process. A thread that is not in it may have held the lock of a
+    stream, and the collector would write to, and so copy, every object that is shared."""
+    global _inherited  # noqa: PLW0603 - a pool hands its processes nothing but what is sent
+    _inherited = call
+    sys.stdout = sys.stderr = None
+    gc.freeze()
+
+
+def _call_inherited(item: Any) -> Any:
+    return _inherited(item)
 
 
 @contextmanager
