@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.core.identity import Key
+from pagoda.core.keyindex import Leases
 from pagoda.core.policy import Policy
 from pagoda.core.state import TierState
 
@@ -48,12 +49,24 @@ def resident_prefix(tiers: Sequence[TierState], keys: Sequence[Key]) -> int:
     return len(_locations(tiers, keys))
 
 
-def make_room(state: TierState, policy: Policy, count: int) -> list[int]:
-    """The victims whose eviction lets `count` slots be reserved, as far as leases allow."""
+def make_room(
+    state: TierState, policy: Policy, count: int, *, pinned: Leases | None = None
+) -> list[int]:
+    """The victims whose eviction lets `count` slots be reserved, as far as leases allow.
+
+    `pinned` is not 0 for slots that go only when nothing else can: the policy is asked as if
+    they were leased, and what it then lacks it names without them.
+    """
     missing = count - state.free_count()
     if missing <= 0:
         return []
-    return policy.victims(missing, state.leases)
+    named = policy.victims(missing, state.leases)
+    if pinned is None or not pinned[named].any():
+        return named
+    spared = policy.victims(missing, state.leases + pinned)
+    chosen = set(spared)
+    rest = [slot for slot in named if slot not in chosen]
+    return spared + rest[: missing - len(spared)]
 
 
 def reusable_blocks(prompt_tokens: int, *, block_tokens: int, tail_tokens: int) -> int:

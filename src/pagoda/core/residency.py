@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pagoda.core.decide import make_room
 from pagoda.core.identity import DIGEST_BYTES, Key
+from pagoda.core.pinned import PinnedSlots
 from pagoda.core.policy import Ending, Policy, Request
 from pagoda.core.state import SlotState, TierState
 
@@ -21,7 +22,9 @@ class Residency:
     def __init__(self, state: TierState, policy: Policy) -> None:
         self.state = state
         self._policy = policy
+        self.pinned = PinnedSlots(state)
         self.evicted = 0  # blocks dropped to make room, since the start
+        self.overruled = 0  # of those, blocks that were pinned
 
     def begin(self, request: Request) -> None:
         """A request comes; its look-ups follow."""
@@ -39,17 +42,23 @@ class Residency:
         return slots
 
     def reserve(self, count: int) -> list[int]:
-        """`count` slots for filling, evicting if need be; fewer when all else is leased."""
-        victims = make_room(self.state, self._policy, count)
+        """`count` slots for filling, evicting if need be; fewer when all else is leased. Pinned
+        blocks go when nothing else can."""
+        victims = make_room(self.state, self._policy, count, pinned=self.pinned.mask)
         if victims:
+            self.overruled += self.pinned.among(victims)
             self.retire(victims)
             self.evicted += len(victims)
         return self.state.reserve(count)
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> Sequence[int]:
         """Positions of the blocks that are worth a place, of some that are not here (see
-        Policy.admits)."""
-        return self._policy.admits(keys, parents, self.state.free_count())
+        Policy.admits); pinned ones always are."""
+        worth = self._policy.admits(keys, parents, self.state.free_count())
+        if self.pinned.mask is None:
+            return worth
+        pinned = (at for at, key in enumerate(keys) if self.pinned.pins(key))
+        return sorted({*worth, *pinned})
 
     def publish(
         self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]
@@ -62,6 +71,7 @@ class Residency:
             kept = [i for i, slot in enumerate(slots) if slot in new]
             keys, parents = [keys[i] for i in kept], [parents[i] for i in kept]
         self._policy.insert(done, keys, parents)
+        self.pinned.published(done, keys)
         return done
 
     def touch(self, slots: Sequence[int]) -> None:
@@ -71,11 +81,13 @@ class Residency:
     def retire(self, slots: Sequence[int]) -> list[int]:
         """Unpublish slots; those without a lease are free at once and returned."""
         self._policy.remove(slots)
+        self.pinned.gone(slots)
         return self.state.retire(slots)
 
     def quarantine(self, slots: Sequence[int]) -> None:
         """Take slots that held a bad block out of service."""
         self._policy.remove([s for s in slots if self.state.state_of(s) == SlotState.PUBLISHED])
+        self.pinned.gone(slots)
         self.state.quarantine(slots)
 
     def adopt(
@@ -89,6 +101,7 @@ class Residency:
     ) -> None:
         """Publish what a scan found, oldest first (see TierState.adopt). `keys` and `parents`
         lie one behind the other."""
+        assert self.pinned.mask is None, "pins come after what a scan found"
         self.state.adopt(slots, keys, generations=generations, floor=floor)
         for first in range(0, len(slots), _ADOPTED):  # a batch's last slot is its oldest
             batch = slice(first, first + _ADOPTED)
@@ -109,6 +122,7 @@ class Residency:
         self.state.check_invariants()
         published = set(self.state.published_slots())
         assert self._policy.tracked() == published, f"{self.state.name}: policy out of step"
+        self.pinned.check_invariants()
 
 
 def _cut(keys: bytes, batch: slice) -> list[Key]:

@@ -263,8 +263,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         name="policy-forgets",
         seam="pagoda.core.residency:Residency.publish",
-        old="self._policy.insert(done)",
-        new="self._policy.insert(done[1:])",
+        old="self._policy.insert(done, keys, parents)",
+        new="self._policy.insert(done[1:], keys[1:], parents[1:])",
         story="a published block is unknown to the policy, and never dropped",
     ),
     Defect(
