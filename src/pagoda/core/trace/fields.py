@@ -53,7 +53,7 @@ def seconds(value: object, name: str, *, per_second: float = 1.0) -> float:
 
 
 def names(value: object, name: str, *, tokens: int, block_tokens: int) -> list[int]:
-    """The names of the blocks of `tokens`, the last of which may be partly filled."""
+    """The names of the blocks of `tokens`, with or without a last one that is partly filled."""
     if not isinstance(value, list):
         raise Malformed(f"{name} is no list: {shown(value)}")
     check_count(len(value), tokens=tokens, block_tokens=block_tokens)
@@ -61,9 +61,9 @@ def names(value: object, name: str, *, tokens: int, block_tokens: int) -> list[i
 
 
 def check_count(count: int, *, tokens: int, block_tokens: int) -> None:
-    """As many blocks as so many tokens fill, the last one perhaps partly."""
+    """As many blocks as so many tokens fill; the last one may be left out if it is not whole."""
     due = -(-tokens // block_tokens)
-    if count != due:
+    if count not in (due, tokens // block_tokens):
         raise Malformed(
             f"{tokens} tokens are {due} blocks of {block_tokens} tokens, the line names {count}"
         )

@@ -15,6 +15,10 @@ class Malformed(ValueError):
     """A line is not what its format demands; says what is wrong, the reader adds where."""
 
 
+class Unreadable(ValueError):
+    """A file that no line of can be read, however many are skipped; says why."""
+
+
 class Codec(Protocol):
     """Reads one format, line by line.
 
@@ -26,7 +30,8 @@ class Codec(Protocol):
     block_tokens: int
 
     def take(self, line: str) -> None:
-        """Take in a line, without its end. Raises Malformed."""
+        """Take in a line, without its end. Raises Malformed, and Unreadable for a file that is
+        of another version."""
         ...
 
     def requests(self) -> list[TraceRequest]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from pagoda.core.errors import TraceError
-from pagoda.core.trace import Codec, Malformed, Trace, detect
+from pagoda.core.trace import Codec, Malformed, Trace, Unreadable, detect
 
 LINE_BYTES = 16 << 20  # a longer line is malformed
 SHOWN = 20  # bad lines that are kept; all are counted
@@ -114,6 +114,8 @@ class _Reader:
             self._codec = codec
         except Malformed as error:
             self._reject(str(error))
+        except Unreadable as error:
+            raise self._error(str(error), self._line) from error
 
     def _reject(self, what: str) -> None:
         if self._on_bad == "fail":
