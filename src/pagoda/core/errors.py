@@ -6,7 +6,8 @@
     │   ├── ModelNotFound
     │   └── UnsupportedModel         a feature that Pagoda does not implement: feature
     ├── RequestError                 a request is refused: param, code
-    │   └── ContextExceeded          it does not fit the context: tokens, limit
+    │   ├── ContextExceeded          it does not fit the context: tokens, limit
+    │   └── PinRefused               a pin exceeds a budget: tier, used, asked, limit (blocks)
     ├── TierError                    a tier cannot do what was asked: tier
     │   ├── FormatError              a slab or header is foreign, newer or damaged: path
     │   ├── DirectoryLocked          another process owns the directory: path, owner
@@ -35,6 +36,7 @@ __all__ = [
     "ModelError",
     "ModelNotFound",
     "PagodaError",
+    "PinRefused",
     "RequestError",
     "SettingsError",
     "TierError",
@@ -110,6 +112,23 @@ class ContextExceeded(RequestError):
     def __init__(self, message: str, *, tokens: int, limit: int, param: str = "messages") -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
         self.tokens = tokens
+        self.limit = limit
+
+
+class PinRefused(RequestError):
+    """A pin exceeds a budget: `used` of `limit` blocks of a tier are pinned, `asked` more are
+    needed."""
+
+    def __init__(self, message: str, *, tier: str, used: int, asked: int, limit: int) -> None:
+        super().__init__(
+            message,
+            param="pin",
+            code="pin_budget_exceeded",
+            remedy="unpin something, pin a shorter prefix, or raise pins.owner or pins.total",
+        )
+        self.tier = tier
+        self.used = used
+        self.asked = asked
         self.limit = limit
 
 
