@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import NoReturn
 
 from pagoda.core.trace.port import NAMES, SECONDS, TOKENS, Malformed
@@ -47,7 +46,7 @@ def seconds(value: object, name: str, *, per_second: float = 1.0) -> float:
     """A moment or a span, in seconds; `value` counts `per_second` to the second."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise Malformed(f"{name} is no number: {shown(value)}")
-    if not (math.isfinite(value) and 0 <= value / per_second < SECONDS):
+    if not 0 <= value < SECONDS * per_second:
         raise Malformed(f"{name} is {shown(value)}; it is 0 or more, and below {SECONDS:g} s")
     return value / per_second
 
