@@ -8,31 +8,24 @@ learnt again when the tenant next asks; until then its blocks count as `unknown`
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
-import os
 import re
-import stat
-import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagoda.core.errors import FormatError, RequestError
+from pagoda.core.errors import RequestError
 from pagoda.core.holdings import SHARED, Ttl
 from pagoda.core.identity import DIGEST_BYTES, NamespaceId
+from pagoda.store import kept
 
 NAME = "catalogue.json"
 VERSION = 1
 _EVERYBODY = "*"
 _TENANT = re.compile(rf"{SHARED}|[0-9a-f]{{16}}")  # what `tenant_id` makes
 _LIMIT_ENTRIES = 65_536  # namespaces; tenants choose salts, and must not fill the drive
-_LIMIT_BYTES = 64 << 20
-_NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # neither links nor a pipe's writer
 _log = logging.getLogger("pagoda.store")
 
 
@@ -92,9 +85,9 @@ class Catalogue:
 
     def retain(self, held: Iterable[NamespaceId], generation: str) -> None:
         """Forget what no tier holds any more and is not of the generation that is served."""
-        kept = set(held)
+        present = set(held)
         for name, origin in list(self._origins.items()):
-            if name not in kept and origin.generation != generation:
+            if name not in present and origin.generation != generation:
                 del self._origins[name]
                 self.changed = True
 
@@ -139,7 +132,7 @@ class Catalogue:
             },
             "ttl_s": {tenant or _EVERYBODY: seconds for tenant, seconds in self._ttls.items()},
         }
-        return json.dumps({"version": VERSION, "check": _check(content), "content": content})
+        return kept.text_of(content, version=VERSION)
 
     def write(self, text: str) -> bool:
         """In an I/O thread: every copy anew, each whole or not at all. False when one could not
@@ -147,7 +140,7 @@ class Catalogue:
         whole = True
         for place in self._places:
             try:
-                _replace(place, text)
+                kept.replace_copy(place, text)
             except OSError as error:
                 _log.warning("cannot write %s: %s", place, error.strerror)
                 whole = False
@@ -157,11 +150,9 @@ class Catalogue:
 def _read(place: Path) -> _Copy | None:
     """A sound copy; None when there is none, or it cannot be read."""
     try:
-        text = _text_of(place)
-        if text is None:
-            return None
-        return _parse(place, text)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        content = kept.read_content(place, version=VERSION)
+        return None if content is None else _parse(content)
+    except kept.DAMAGES:
         _log.error(
             "%s is damaged: tenants are learnt anew, and times to live that were set are lost "
             "unless another drive has them",
@@ -170,31 +161,8 @@ def _read(place: Path) -> _Copy | None:
         return None
 
 
-def _text_of(place: Path) -> bytes | None:
-    try:
-        handle = os.open(place, os.O_RDONLY | _NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if place.is_symlink():
-            raise _refused(place, "is a link") from error
-        raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise _refused(place, "is not a file")
-    with os.fdopen(handle, "rb") as stream:
-        return stream.read(_LIMIT_BYTES)
-
-
-def _parse(place: Path, text: bytes) -> _Copy:
-    """Raises ValueError and its like for anything that was not written as it stands."""
-    copy = json.loads(text)
-    version = copy["version"]
-    if type(version) is int and version > VERSION:
-        raise _refused(place, f"has version {version}; this Pagoda reads {VERSION}")
-    content = copy["content"]
-    if version != VERSION or copy["check"] != _check(content):
-        raise ValueError("not as it was written")
+def _parse(content: dict[str, Any]) -> _Copy:
+    """Raises ValueError and its like for what cannot be."""
     origins = {
         NamespaceId(bytes.fromhex(name)): Origin(str(tenant), str(generation))
         for name, (tenant, generation) in content["namespaces"].items()
@@ -207,39 +175,3 @@ def _parse(place: Path, text: bytes) -> _Copy:
     if not all(math.isfinite(seconds) and seconds > 0 for seconds in ttls.values()):
         raise ValueError("a time to live that cannot be")
     return _Copy(int(content["revision"]), origins, ttls)
-
-
-def _refused(place: Path, what: str) -> FormatError:
-    return FormatError(
-        f"{place} {what}",
-        tier="drive",
-        path=str(place),
-        remedy="use the Pagoda that wrote it, choose another drive.path, or move it away",
-    )
-
-
-def _check(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _replace(place: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=NAME)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).replace(place)
-        _sync_names(place.parent)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def _sync_names(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -13,7 +13,9 @@ from pagoda.core.errors import FormatError, RequestError
 from pagoda.core.holdings import SHARED, Ttl
 from pagoda.core.identity import NamespaceId
 from pagoda.store import catalogue
+from pagoda.store import kept as kept_files
 from pagoda.store.catalogue import NAME, Catalogue, Origin
+from pagoda.store.kept import check_of
 
 
 def name(number: int) -> NamespaceId:
@@ -103,7 +105,7 @@ def test_content_that_cannot_be_is_damage(
     """Also when its check is right: anybody can compute one."""
     kept([tmp_path])
     content = json.loads((tmp_path / NAME).read_text())["content"] | change
-    copy = {"version": 1, "check": catalogue._check(content), "content": content}
+    copy = {"version": 1, "check": check_of(content), "content": content}
     (tmp_path / NAME).write_text(json.dumps(copy))
     assert Catalogue([tmp_path]).ttls() == []
     assert "is damaged" in caplog.text
@@ -167,7 +169,7 @@ def test_a_copy_that_cannot_be_written_keeps_the_old_one(
     for place in places:
         place.mkdir()
     one = kept(places)
-    real = catalogue.os.fsync
+    real = kept_files.os.fsync
     calls = iter([True])
 
     def fsync(handle: int) -> None:
@@ -175,7 +177,7 @@ def test_a_copy_that_cannot_be_written_keeps_the_old_one(
             raise OSError(5, "Input/output error")
         real(handle)
 
-    monkeypatch.setattr(catalogue.os, "fsync", fsync)
+    monkeypatch.setattr(kept_files.os, "fsync", fsync)
     one.set_ttl(T1, 9)
     assert not one.write(one.text())
     assert [Catalogue([place]).ttl(name(1)) for place in places] == [60, 9]
