@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from rich.console import Console
 from pagoda.cli.flags import takes_settings
 from pagoda.core.errors import SettingsError
 from pagoda.serve.config import ServeConfig
+from pagoda.serve.record import Recorder
 from pagoda.settings import Resolved, Settings
 from pagoda.watch import logs
 from pagoda.watch.metrics import Metrics
@@ -45,13 +47,17 @@ def command(
 
     from pagoda.serve.server import bind, run_server  # noqa: PLC0415
 
-    with closing(bind(config)) as address:
+    with ExitStack() as held:
+        address = held.enter_context(closing(bind(config)))
+        recorder = _recorder(settings, held)
         from pagoda.serve.compose import open_engine  # noqa: PLC0415 - brings torch
 
         drives = ", ".join(map(str, settings.drive.directories())) or "off"
         _log.info("loading %s, drive tier: %s", settings.model.path, drives)
         with Console(stderr=True).status("Loading the model"):
-            engine = open_engine(settings, metrics)
+            engine = open_engine(settings, recorder.observing(metrics) if recorder else metrics)
+        if recorder:
+            recorder.begin(engine.card.block_tokens)
         metrics.watch_engine(engine.stats)
         name = settings.model.served_name
         run_server(
@@ -61,6 +67,14 @@ def command(
             registry=registry,
             on_ready=lambda url: announce(url, name, as_json=as_json),
         )
+
+
+def _recorder(settings: Settings, held: ExitStack) -> Recorder | None:
+    """What records requests until `held` is closed, if that is asked for. Raises SettingsError
+    before a model is loaded."""
+    if not settings.server.record:
+        return None
+    return held.enter_context(closing(Recorder(Path(settings.server.record))))
 
 
 def require_model(resolved: Resolved) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pagoda.core.identity import Key
+from pagoda.core.policy.port import Hint
+
 
 class Reason(StrEnum):
     """Why a block was not served, stored or kept. One word a kind, stable in metrics."""
@@ -76,6 +79,45 @@ class Evicted:
 
     tier: str
     blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overruled:
+    """Pinned blocks dropped from a tier all the same: nothing else could go."""
+
+    tier: str
+    blocks: int
+
+
+class PinEnd(StrEnum):
+    """Why a pin ended. One word a kind, stable in metrics."""
+
+    EXPIRED = "expired"
+    REMOVED = "removed"  # its owner, or an operator, said so
+    CLEARED = "cleared"  # its blocks were cleared
+    LAPSED = "lapsed"  # other weights are served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinBegan:
+    """A prefix is pinned, or pinned again for longer."""
+
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinsEnded:
+    """Pins are no more; their blocks stay until their place is needed."""
+
+    pins: int
+    reason: PinEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinDenied:
+    """A pin was refused: it exceeded a budget in a tier."""
+
+    tier: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,12 +239,30 @@ class Finished:
     total_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The blocks of a request that had come to run: what a recording is made of. `keys` are the
+    whole blocks of its prompt, and those behind them that were computed; `arrived_s` is a time of
+    the engine's clock."""
+
+    arrived_s: float
+    prompt_tokens: int
+    completion_tokens: int
+    keys: tuple[Key, ...]
+    hint: Hint
+    reason: str
+
+
 Event = (
     Restored
     | Stored
     | Refused
     | Skipped
     | Evicted
+    | Overruled
+    | PinBegan
+    | PinsEnded
+    | PinDenied
     | Quarantined
     | Degraded
     | Fenced
@@ -215,6 +275,7 @@ Event = (
     | Stepped
     | Preempted
     | Finished
+    | Ended
 )
 Observer = Callable[[Event], None]
 

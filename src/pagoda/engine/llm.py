@@ -229,6 +229,8 @@ class LlmEngine(Engine):
         self._scheduler.remove(sequence)
         del self._sequences[sequence.request.id]
         self._parts.observer(sequence.finished(progress.finish, self._parts.clock()))
+        if sequence.admissions:  # else it touched no block
+            self._parts.observer(sequence.ended(progress.finish))
         sequence.tell(progress)
 
     def _end_all(self, last: Progress) -> None:

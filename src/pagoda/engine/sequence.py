@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pagoda.core.events import Finished
+from pagoda.core.events import Ended, Finished
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
+from pagoda.core.policy.port import Hint
 from pagoda.engine.api import FinishReason, Request, Sink, TokenLogprob, Update, Usage
 from pagoda.engine.detokenize import Detokenizer
 from pagoda.store.restore import Restore
@@ -142,4 +143,16 @@ class Sequence:
             queued_s=admitted_s - self.arrived_s,
             first_token_s=None if first_s is None else first_s - self.arrived_s,
             total_s=now_s - self.arrived_s,
+        )
+
+    def ended(self, reason: FinishReason) -> Ended:
+        """Which blocks it was about."""
+        whole = max(self.prompt_tokens, self.computed) // self.block_tokens
+        return Ended(
+            arrived_s=self.arrived_s,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.answer_tokens,
+            keys=tuple(self.keys_to(whole)),
+            hint=Hint.NONE,
+            reason=reason.value,
         )

@@ -16,7 +16,12 @@ from pagoda.settings.units import format_duration, format_size, parse_duration, 
 Kind = Literal["size", "duration", "integer", "number", "choice", "text", "secret"]
 
 # Flags that people type daily are short; every other is --section-key.
-_SHORT_FLAGS = {"model.path": "--model", "server.host": "--host", "server.port": "--port"}
+_SHORT_FLAGS = {
+    "model.path": "--model",
+    "server.host": "--host",
+    "server.port": "--port",
+    "server.record": "--record",
+}
 _PARSERS: dict[object, Kind] = {parse_size: "size", parse_duration: "duration"}
 _MASK = "********"
 

@@ -308,6 +308,11 @@ class Server(Section):
     shutdown_grace: Duration = Field(
         default=30.0, ge=0, description="How long running answers may take to end at shutdown."
     )
+    record: str = Field(
+        default="",
+        description="New file for a recording of requests, as salted hashes, that `pagoda replay` "
+        "reads; empty: none is made.",
+    )
 
 
 class Log(Section):

@@ -19,12 +19,17 @@ from pagoda._version import __version__
 from pagoda.core.errors import EngineClosed
 from pagoda.core.events import (
     Degraded,
+    Ended,
     Event,
     Evicted,
     Examined,
     Fenced,
     Finished,
     Looked,
+    Overruled,
+    PinBegan,
+    PinDenied,
+    PinsEnded,
     Preempted,
     Quarantined,
     Rebuilt,
@@ -89,6 +94,20 @@ SPECS: tuple[Spec, ...] = (
         "pagoda_blocks_skipped_total", Counter, "Blocks that were not stored.", ("tier", "reason")
     ),
     Spec("pagoda_blocks_evicted_total", Counter, "Blocks dropped to make room.", ("tier",)),
+    Spec(
+        "pagoda_pinned_blocks_evicted_total",
+        Counter,
+        "Pinned blocks dropped to make room, for nothing else could go.",
+        ("tier",),
+    ),
+    Spec("pagoda_pins_begun_total", Counter, "Prefixes pinned, or pinned again for longer."),
+    Spec(
+        "pagoda_pins_ended_total",
+        Counter,
+        "Pins that ended: expired, removed, cleared or lapsed.",
+        ("reason",),
+    ),
+    Spec("pagoda_pins_denied_total", Counter, "Pins that exceeded a budget.", ("tier",)),
     Spec(
         "pagoda_slots_quarantined_total",
         Counter,
@@ -192,8 +211,8 @@ class Metrics:
                 self._add("pagoda_blocks_refused_total", blocks, tier, reason)
             case Skipped(tier=tier, blocks=blocks, reason=reason):
                 self._add("pagoda_blocks_skipped_total", blocks, tier, reason)
-            case Evicted(tier=tier, blocks=blocks):
-                self._add("pagoda_blocks_evicted_total", blocks, tier)
+            case Evicted() | Overruled() | PinBegan() | PinsEnded() | PinDenied():
+                self._keeping(event)
             case Quarantined() | Degraded() | Fenced() | Unfenced():
                 self._standing(event)
             case Examined() | Rebuilt() | Scrubbed() | ScrubPassed():
@@ -207,6 +226,8 @@ class Metrics:
                 self._add("pagoda_blocks_preempted_total", blocks)
             case Finished():
                 self._finished(event)
+            case Ended():
+                pass  # the same requests, for recordings
             case _:
                 assert_never(event)
 
@@ -219,6 +240,19 @@ class Metrics:
         self._add(f"pagoda_blocks_{verb}_total", event.blocks, event.tier)
         self._add(f"pagoda_{verb}_bytes_total", event.size_bytes, event.tier)
         self._observe(f"pagoda_{noun}_seconds", event.seconds, event.tier)
+
+    def _keeping(self, event: Evicted | Overruled | PinBegan | PinsEnded | PinDenied) -> None:
+        match event:
+            case Evicted(tier=tier, blocks=blocks):
+                self._add("pagoda_blocks_evicted_total", blocks, tier)
+            case Overruled(tier=tier, blocks=blocks):
+                self._add("pagoda_pinned_blocks_evicted_total", blocks, tier)
+            case PinBegan():
+                self._add("pagoda_pins_begun_total", 1)
+            case PinsEnded(pins=pins, reason=reason):
+                self._add("pagoda_pins_ended_total", pins, reason)
+            case PinDenied(tier=tier):
+                self._add("pagoda_pins_denied_total", 1, tier)
 
     def _standing(self, event: Quarantined | Degraded | Fenced | Unfenced) -> None:
         match event:

@@ -83,6 +83,14 @@ class RecordingLines:
         )
 
 
+def begins_recording(line: str) -> bool:
+    """Whether a line is the first one of a recording, of whatever version."""
+    try:
+        return MARK in fields_of(line)
+    except Malformed:
+        return False
+
+
 class Recording:
     """Reads a recording. Blocks of answers are in it, none is inferred."""
 
