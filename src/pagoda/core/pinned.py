@@ -21,17 +21,17 @@ class PinnedSlots:
 
     def __init__(self, state: TierState) -> None:
         self._state = state
-        self._keys: frozenset[Key] = frozenset()
+        self.keys: frozenset[Key] = frozenset()  # for reading
         self._mask: Leases = np.zeros(state.slots, dtype=np.int32)
 
     @property
     def mask(self) -> Leases | None:
         """1 for each slot that holds a pinned block; None when no key is pinned."""
-        return self._mask if self._keys else None
+        return self._mask if self.keys else None
 
     def pins(self, key: Key) -> bool:
         """Whether a block is pinned, here or not."""
-        return key in self._keys
+        return key in self.keys
 
     def count(self) -> int:
         """Pinned blocks that are here."""
@@ -39,29 +39,29 @@ class PinnedSlots:
 
     def among(self, slots: Sequence[int]) -> int:
         """How many of these slots hold a pinned block."""
-        return int(self._mask[slots].sum()) if self._keys and slots else 0
+        return int(self._mask[slots].sum()) if self.keys and slots else 0
 
     def replace(self, keys: Collection[Key]) -> None:
         """Pin exactly these keys."""
-        self._keys = frozenset(keys)
+        self.keys = frozenset(keys)
         self._mask[:] = 0
-        held = (self._state.slot_of(key) for key in self._keys)
+        held = (self._state.slot_of(key) for key in self.keys)
         self._mask[[slot for slot in held if slot is not None]] = 1
 
     def published(self, slots: Sequence[int], keys: Sequence[Key]) -> None:
         """Blocks came."""
-        if self._keys:
+        if self.keys:
             for slot, key in zip(slots, keys, strict=True):
-                if key in self._keys:
+                if key in self.keys:
                     self._mask[slot] = 1
 
     def gone(self, slots: Sequence[int]) -> None:
         """Slots lost their blocks."""
-        if self._keys and slots:
+        if self.keys and slots:
             self._mask[slots] = 0
 
     def check_invariants(self) -> None:
         """The mask says of every slot what its key says."""
-        found = {slot for key, slot in self._state.published() if key in self._keys}
+        found = {slot for key, slot in self._state.published() if key in self.keys}
         marked = set(np.flatnonzero(self._mask).tolist())
         assert marked == found, f"{self._state.name}: pins are out of step"

@@ -65,6 +65,16 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinWish:
+    """What an owner asks for beside the prefix: for how long (None: the usual time), and within
+    which share of a tier (None: the owner's)."""
+
+    owner: str
+    expires_s: float | None = None
+    budget: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PinPlace:
     """A pin in one tier: whether the tier grants it, and how many of its blocks are there."""
 
@@ -218,6 +228,29 @@ class PinBook:
 def blocks_of(share: float, room: Room) -> int:
     """A share of a tier, in whole blocks."""
     return int(share * room.slots)
+
+
+def checked(wish: PinWish, limits: PinLimits) -> tuple[float, float]:
+    """Seconds and share of a wish. RequestError for a time without end, or longer than any may
+    be; and for what is no share or no name."""
+    seconds = limits.expires_s if wish.expires_s is None else wish.expires_s
+    share = limits.owner if wish.budget is None else wish.budget
+    if not 0 < seconds < float("inf"):
+        raise _invalid("a pin ends some time after now", "name a time, such as 2h")
+    if limits.longest_s and seconds > limits.longest_s:
+        raise _invalid(
+            f"a pin lasts {limits.longest_s:g} s at most, and {seconds:g} s are asked for",
+            "ask for less and pin again before it ends, or raise pins.longest",
+        )
+    if not 0 < share <= 1:
+        raise _invalid("a budget is a share of a tier", "name one above 0 and up to 1")
+    if not 0 < len(wish.owner) <= 64 or not wish.owner.isprintable():
+        raise _invalid("an owner has 1 to 64 printable characters", "name another")
+    return seconds, share
+
+
+def _invalid(message: str, remedy: str) -> RequestError:
+    return RequestError(message, param="pin", code="invalid_value", remedy=remedy)
 
 
 def _check_count(others: Iterable[Pin], pin: Pin) -> None:

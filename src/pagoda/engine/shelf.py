@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from pagoda.core.holdings import UNKNOWN, Holding, Selection
 from pagoda.core.identity import Key
+from pagoda.core.residency import Residency
 from pagoda.engine.device import TIER, Birth, DeviceBlocks
 from pagoda.store.admin import Device
 from pagoda.store.catalogue import Catalogue
@@ -20,6 +21,10 @@ class DeviceShelf(Device):
     def __init__(self, device: DeviceBlocks, *, block_bytes: int) -> None:
         self._device = device
         self._block_bytes = block_bytes
+
+    @property
+    def residency(self) -> Residency:
+        return self._device.residency
 
     def has(self, key: Key) -> bool:
         return self._device.state.slot_of(key) is not None

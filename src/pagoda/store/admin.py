@@ -26,6 +26,7 @@ from pagoda.core.holdings import (
     tenant_id,
 )
 from pagoda.core.identity import ROOT, NamespaceId
+from pagoda.core.pins import PinWish
 from pagoda.store import census
 from pagoda.store.block import Block
 from pagoda.store.catalogue import Catalogue, Origin
@@ -33,6 +34,8 @@ from pagoda.store.clearing import Above, Clearing
 from pagoda.store.executor import Kind, Lane
 from pagoda.store.expiry import Expiring, Expiry
 from pagoda.store.overview import Overview, Shown
+from pagoda.store.pins import Pinnable, PinPlan, Pins
+from pagoda.store.pins_keeper import Told
 from pagoda.store.prefetch import Prefetch
 from pagoda.store.scopes import Scopes, Served
 from pagoda.store.store import Store
@@ -42,7 +45,7 @@ _PREFETCHES = 64  # remembered
 _PREFETCHES_AT_A_TIME = 4
 
 
-class Device(Above, Expiring, Shown, Protocol):
+class Device(Above, Expiring, Shown, Pinnable, Protocol):
     """The engine's own blocks, as administration needs them."""
 
 
@@ -56,6 +59,7 @@ class Admin:
         device: Device,
         *,
         served: Served,
+        pins: PinPlan | None = None,
     ) -> None:
         runtime = store.runtime
         self._store = store
@@ -68,6 +72,7 @@ class Admin:
         self._scopes = Scopes(store.levels(), catalogue, served=served, wall_ms=runtime.wall_ms)
         self._overview = Overview(store, catalogue, device, served=served)
         self._expiry = Expiry(store, catalogue, device, wall_ms=runtime.wall_ms)
+        self.pins = Pins(store, device, pins or PinPlan(), served=served)
         self._clearings: list[Clearing] = []
         self._prefetches: OrderedDict[str, Prefetch] = OrderedDict()
         self._numbers = itertools.count(1)
@@ -80,6 +85,7 @@ class Admin:
         held = census.namespaces_held(self._store.levels())
         self._catalogue.retain(held, self._generation)
         self.meet(self._served.namespace.digest(), "")
+        self.pins.start()
         self._expiry.poll()
         for level in self._store.levels():
             slots = census.published(level)
@@ -99,6 +105,7 @@ class Admin:
     def poll(self) -> None:
         """Move on what goes on in the background. After `Store.poll`, before any look-up."""
         self._expiry.poll()
+        self.pins.poll()
         for clearing in self._clearings:
             clearing.poll()
         self._clearings = [clearing for clearing in self._clearings if not clearing.done]
@@ -112,7 +119,8 @@ class Admin:
         return not self._clearings and not self._running()
 
     def close(self) -> None:
-        """Write the catalogue down. Blocks on I/O."""
+        """Write the catalogue and pins down. Blocks on I/O."""
+        self.pins.close()
         if self._catalogue.changed:
             self._catalogue.write(self._catalogue.text())
 
@@ -150,6 +158,7 @@ class Admin:
         for prefetch in self._prefetches.values():
             if selection.may_name(prefetch.namespace):
                 prefetch.stop()
+        self.pins.forget(selection)
         clearing = Clearing(
             self._store,
             selection,
@@ -174,7 +183,12 @@ class Admin:
         self._expiry.reset()
         self._write_s = 0.0
 
-    # What is to come up.
+    # What is to stay, and what is to come up.
+
+    def pin(self, prompt: Sequence[int], salt: str, wish: PinWish, told: Told) -> str:
+        """Pin a prompt's blocks (see Pins.add)."""
+        self.meet(self._served.namespace_of(salt), salt)
+        return self.pins.add(prompt, salt, wish, told)
 
     def prefetch(self, prompt: Sequence[int], salt: str) -> Prefetched:
         """Bring a prompt's blocks into the fastest tier, in the background."""

@@ -50,7 +50,13 @@ class Level:
     whatever happens to it costs only its own blocks. All methods run in the owner's thread."""
 
     def __init__(
-        self, sealed: SealedTier, policy: Policy, observer: Observer, *, wear: Wear | None = None
+        self,
+        sealed: SealedTier,
+        policy: Policy,
+        observer: Observer,
+        *,
+        wear: Wear | None = None,
+        memory: bool = True,
     ) -> None:
         self.sealed = sealed
         self.name = sealed.name
@@ -59,6 +65,7 @@ class Level:
         self.run_blocks = max(1, RUN_BYTES // sealed.geometry.slot_bytes)
         self.trust = Trust(sealed.name, observer)
         self.wear = wear or Wear()
+        self.memory = memory
         self.traffic = Traffic()
         self._observer = observer
         self._stale_told = 0

@@ -129,6 +129,7 @@ def _rank(tiers: Sequence[SealedTier], runtime: Runtime, config: StoreConfig, me
                 policy(tier.geometry.slots),
                 runtime.observer,
                 wear=media.wears.get(tier.name),
+                memory=tier.name not in media.wears and tier.name not in media.cares,
             )
             for tier in tiers
         ]
