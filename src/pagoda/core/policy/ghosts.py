@@ -1,0 +1,39 @@
+"""Keys that are remembered when their blocks are gone, up to a number of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from pagoda.core.identity import Key
+
+V = TypeVar("V")
+
+
+class Ghosts(Generic[V]):
+    """Keys with what is known of each; the one that was put first is forgotten first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: OrderedDict[Key, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._known
+
+    def put(self, key: Key, value: V) -> None:
+        """Remember a key as the newest."""
+        self._known[key] = value
+        self._known.move_to_end(key)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+    def get(self, key: Key) -> V | None:
+        """What is known of a key."""
+        return self._known.get(key)
+
+    def take(self, key: Key) -> V | None:
+        """What is known of a key, which is forgotten."""
+        return self._known.pop(key, None)
