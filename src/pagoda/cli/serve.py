@@ -24,7 +24,7 @@ from pagoda.watch.metrics import Metrics
 _log = logging.getLogger("pagoda.serve")
 
 
-@takes_settings("model", "engine", "host", "drive", "remote", "store", "server", "log")
+@takes_settings("model", "engine", "host", "drive", "remote", "store", "pins", "server", "log")
 def command(
     resolved: Resolved,
     *,

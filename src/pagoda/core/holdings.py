@@ -83,12 +83,14 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierStatus:
-    """How a tier stands, and how many of its slots hold a block that can be found."""
+    """How a tier stands, how many of its slots hold a block that can be found, and how many of
+    those blocks are pinned."""
 
     tier: str
     standing: Standing
     blocks: int
     slots: int
+    pinned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

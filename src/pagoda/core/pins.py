@@ -18,6 +18,7 @@ from pagoda.core.identity import Key, NamespaceId
 
 MOST_PINS = 1024
 MOST_KEYS = 262_144  # of all pins together: they are written down with each change
+_MOST_S = 10 * 365 * 86_400.0
 _DOMAIN = b"pagoda.pin.v1\0"
 
 
@@ -25,7 +26,7 @@ _DOMAIN = b"pagoda.pin.v1\0"
 class PinLimits:
     """What pins may have: shares of each tier's slots, for all pins, for those of one owner and
     for the hottest blocks, which are pinned without being asked for; and times, in seconds.
-    `longest_s` 0 is no limit."""
+    `longest_s` 0 is ten years."""
 
     total: float = 0.5
     owner: float = 0.25
@@ -237,9 +238,10 @@ def checked(wish: PinWish, limits: PinLimits) -> tuple[float, float]:
     share = limits.owner if wish.budget is None else wish.budget
     if not 0 < seconds < float("inf"):
         raise _invalid("a pin ends some time after now", "name a time, such as 2h")
-    if limits.longest_s and seconds > limits.longest_s:
+    longest_s = min(limits.longest_s or _MOST_S, _MOST_S)
+    if seconds > longest_s:
         raise _invalid(
-            f"a pin lasts {limits.longest_s:g} s at most, and {seconds:g} s are asked for",
+            f"a pin lasts {longest_s:g} s at most, and {seconds:g} s are asked for",
             "ask for less and pin again before it ends, or raise pins.longest",
         )
     if not 0 < share <= 1:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
+from pagoda.core.pins import PinStatus, PinWish
 
 
 class FinishReason(StrEnum):
@@ -171,6 +172,21 @@ class Cache(Protocol):
 
     def prefetches(self) -> list[Prefetched]:
         """Those that run, and those that ended of late."""
+        ...
+
+    def pin(
+        self, prompt: Sequence[int], salt: str, wish: PinWish, *, wait_s: float = 0.0
+    ) -> PinStatus:
+        """Keep a prompt's blocks, there or not, until the pin ends. Waits up to `wait_s` until
+        the pin is written down. Raises PinRefused for one that exceeds a budget."""
+        ...
+
+    def pins(self) -> list[PinStatus]:
+        """Every pin, the oldest first."""
+        ...
+
+    def unpin(self, id: str | None, *, owner: str | None) -> int:
+        """End a pin, or with None all of an owner's; returns how many."""
         ...
 
 

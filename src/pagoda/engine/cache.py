@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pagoda.core.errors import EngineBusy, EngineClosed, RequestError
 from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
+from pagoda.core.pins import PinStatus, PinWish
 from pagoda.engine.api import Cache
 from pagoda.store.admin import Admin
 
@@ -78,6 +81,27 @@ class EngineCache(Cache):
     def prefetches(self) -> list[Prefetched]:
         found: list[Prefetched] = self._ask(self._admin.prefetches)
         return found
+
+    def pin(
+        self, prompt: Sequence[int], salt: str, wish: PinWish, *, wait_s: float = 0.0
+    ) -> PinStatus:
+        settled: Future[bool] = Future()
+
+        def begin() -> PinStatus | None:
+            return self._admin.pins.status(self._admin.pin(prompt, salt, wish, settled.set_result))
+
+        begun: PinStatus = self._ask(begin)
+        with suppress(TimeoutError):
+            return replace(begun, durable=settled.result(timeout=wait_s))
+        return begun
+
+    def pins(self) -> list[PinStatus]:
+        found: list[PinStatus] = self._ask(self._admin.pins.all)
+        return found
+
+    def unpin(self, id: str | None, *, owner: str | None) -> int:
+        gone: int = self._ask(lambda: self._admin.pins.remove(id, owner=owner))
+        return gone
 
     def close(self) -> None:
         """In the engine's thread, at its end: whoever waits for a clearing hears of it."""

@@ -35,6 +35,7 @@ from pagoda.engine.sequence import Progress, Sequence
 from pagoda.engine.shelf import DeviceShelf
 from pagoda.store.admin import Admin
 from pagoda.store.catalogue import Catalogue
+from pagoda.store.pins import PinPlan
 from pagoda.store.scopes import Served
 from pagoda.store.store import Store
 
@@ -55,6 +56,7 @@ class Parts:
     limits: Limits
     wake: threading.Event  # set by the store's threads, too
     catalogue: Catalogue = field(default_factory=lambda: Catalogue(()))
+    pins: PinPlan = field(default_factory=PinPlan)
     policy: str = "lru"
     observer: Observer = ignore
     clock: Callable[[], float] = time.monotonic
@@ -82,7 +84,9 @@ class LlmEngine(Engine):
             block_bytes=parts.runner.block_bytes,
         )
         shelf = DeviceShelf(device, block_bytes=parts.runner.block_bytes)
-        self._admin = Admin(parts.store, parts.catalogue, shelf, served=self._served)
+        self._admin = Admin(
+            parts.store, parts.catalogue, shelf, served=self._served, pins=parts.pins
+        )
         self._commands = Commands(parts.wake)
         self._cache = EngineCache(self._admin, self._commands.ask)
         self._sequences: dict[str, Sequence] = {}
@@ -260,6 +264,8 @@ class LlmEngine(Engine):
         self._admin.meet(sequence.namespace, sequence.request.salt)
         self._sequences[sequence.request.id] = sequence
         self._scheduler.add(sequence)
+        full = sequence.prompt_tokens // sequence.block_tokens
+        self._admin.pins.used(sequence.namespace, sequence.keys_to(full))
 
     def _cancel(self, request_id: str) -> None:
         sequence = self._sequences.get(request_id)
@@ -310,6 +316,7 @@ class LlmEngine(Engine):
             "device_blocks_used": self._device.used(),
             "device_blocks_cached": self._device.cached(),
             **{f"{name}_blocks_stored": count for name, count in lower.items()},
+            **self._admin.pins.stats(),
             **{
                 f"{name}_scrub_progress": share
                 for name, share in self._parts.store.scrub_progress().items()

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pagoda.core.errors import RequestError
 from pagoda.engine.api import CacheScope, Engine
 from pagoda.serve.body import parse_body
 from pagoda.serve.cache_schema import (
@@ -21,10 +20,11 @@ from pagoda.serve.cache_schema import (
     DrainBody,
     PromptBody,
     TtlBody,
+    prompt_of,
     scope_of_query,
 )
 from pagoda.serve.errors import JsonResponse
-from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt
+from pagoda.serve.pins import PinEndpoints
 from pagoda.serve.schema import ResetBody
 from pagoda.serve.traffic import Traffic
 
@@ -54,6 +54,7 @@ class CacheEndpoints:
             Route("/cache/prefetch", self.prefetches, methods=["GET"]),
             Route("/cache/prefetch", self.prefetch, methods=["POST"]),
             Route("/cache/reset", self.reset, methods=["POST"]),
+            *PinEndpoints(self._engine, self._traffic).routes,
         ]
 
     async def holdings(self, request: Request) -> Response:
@@ -76,13 +77,13 @@ class CacheEndpoints:
 
     async def lookup(self, request: Request) -> Response:
         body = await parse_body(request, PromptBody, self._traffic)
-        prompt = await self._prompt(body)
+        prompt = await prompt_of(body, self._engine)
         found = await asyncio.to_thread(self._cache.lookup, prompt, body.cache_salt or "")
         return JsonResponse(asdict(found))
 
     async def clear(self, request: Request) -> Response:
         body = await parse_body(request, ClearBody, self._traffic)
-        prompt = await self._prompt(body) if body.has_prompt else None
+        prompt = await prompt_of(body, self._engine) if body.has_prompt else None
         clearing = await asyncio.to_thread(self._cache.clear, body.scope(prompt))
         cleared = await asyncio.wrap_future(clearing)
         return JsonResponse(asdict(cleared))
@@ -101,7 +102,7 @@ class CacheEndpoints:
 
     async def prefetch(self, request: Request) -> Response:
         body = await parse_body(request, PromptBody, self._traffic)
-        prompt = await self._prompt(body)
+        prompt = await prompt_of(body, self._engine)
         begun = await asyncio.to_thread(self._cache.prefetch, prompt, body.cache_salt or "")
         return JsonResponse(asdict(begun), status_code=ACCEPTED)
 
@@ -114,12 +115,3 @@ class CacheEndpoints:
         body = await parse_body(request, ResetBody, self._traffic)
         released = await asyncio.to_thread(self._engine.reset_cache, CacheScope(body.scope))
         return JsonResponse({"released": released})
-
-    async def _prompt(self, body: PromptBody | ClearBody) -> Tokens:
-        """The one prompt of a body, as a request for an answer would be encoded."""
-        if body.messages is not None:
-            return await message_prompt(body.messages, self._engine.codec)
-        prompts = await completion_prompts(body.prompt, self._engine.codec, self._engine.card)
-        if len(prompts) != 1:
-            raise RequestError("one prompt at a time", param="prompt", code="invalid_value")
-        return prompts[0]

@@ -8,9 +8,11 @@ from pydantic import BaseModel, Field, model_validator
 
 from pagoda.core.errors import RequestError
 from pagoda.core.holdings import Scope
+from pagoda.engine.api import Engine
+from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt
 from pagoda.serve.schema import STRICT, Message
 
-__all__ = ["ClearBody", "DrainBody", "PromptBody", "TtlBody", "scope_of_query"]
+__all__ = ["ClearBody", "DrainBody", "PromptBody", "TtlBody", "prompt_of", "scope_of_query"]
 
 Salt = Annotated[str, Field(max_length=256)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
@@ -98,6 +100,16 @@ class DrainBody(BaseModel):
 
     model_config = STRICT
     tier: Name
+
+
+async def prompt_of(body: PromptBody | ClearBody, engine: Engine) -> Tokens:
+    """The one prompt of a body, as a request for an answer would be encoded."""
+    if body.messages is not None:
+        return await message_prompt(body.messages, engine.codec)
+    prompts = await completion_prompts(body.prompt, engine.codec, engine.card)
+    if len(prompts) != 1:
+        raise _fault("one prompt at a time", param="prompt")
+    return prompts[0]
 
 
 def scope_of_query(query: dict[str, str]) -> Scope:

@@ -21,12 +21,14 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
 from pagoda.machine.heap import trim_heap
-from pagoda.serve.storage import store_plan
+from pagoda.serve.storage import pin_limits, store_plan
 from pagoda.settings.tree import Settings, user_directory
 from pagoda.store.catalogue import Catalogue
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.fingerprint import Fingerprint, weights_fingerprint
 from pagoda.store.open import StorePlan, open_store
+from pagoda.store.pins import PinPlan
+from pagoda.store.pins_file import PinsFile
 from pagoda.store.store import Store
 from pagoda.watch.tell import telling
 
@@ -69,12 +71,13 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
     plan = store_plan(settings, block_bytes=runner.block_bytes, device_blocks=runner.num_blocks)
-    store, catalogue = _open(plan, runtime)
+    store, catalogue, pins = _open(plan, runtime)
     parts = llm.Parts(
         runner=runner,
         codec=codec.result(),
         store=store,
         catalogue=catalogue,
+        pins=PinPlan(limits=pin_limits(settings.pins), file=pins),
         namespace=namespace,
         card=llm.card_of(
             name=settings.model.served_name,
@@ -93,11 +96,12 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     return parts
 
 
-def _open(plan: StorePlan, runtime: Runtime) -> tuple[Store, Catalogue]:
-    """The store, and what is known of the namespaces in it."""
+def _open(plan: StorePlan, runtime: Runtime) -> tuple[Store, Catalogue, PinsFile]:
+    """The store, what is known of the namespaces in it, and what was pinned of them."""
     store = open_store(plan, runtime)
+    directories = [drive.directory for drive in plan.drives]
     try:
-        return store, Catalogue([drive.directory for drive in plan.drives])
+        return store, Catalogue(directories), PinsFile(directories)
     except BaseException:
         store.close(flush_s=0.0)  # a failed start leaves no directory locked
         raise

@@ -21,6 +21,7 @@ from pagoda.serve.choices import check_limits, requests_for
 from pagoda.serve.config import ServeConfig
 from pagoda.serve.errors import JsonResponse
 from pagoda.serve.job import Job
+from pagoda.serve.pins import pin_prompt
 from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt, room_for_answer
 from pagoda.serve.schema import ChatBody, CommonBody, CompletionBody
 from pagoda.serve.shapes import ChatShape, CompletionShape, Json, Shape
@@ -94,6 +95,7 @@ class Endpoints:
             self._check_choices(sequences)
             ticket = held.enter_context(self._traffic.admit(sequences))
             prompts = await self._prompts(body, asked=limits.max_tokens)
+            await pin_prompt(self._engine.cache, body, [tokens for tokens, _ in prompts])
             job = Job(self._engine, requests_for(body, limits, prompts, id=id), ticket)
             held.enter_context(job.running(self._traffic))
             answer = Answer(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pagoda.core.errors import RequestError
 
-__all__ = ["ChatBody", "CommonBody", "CompletionBody", "Message", "ResetBody"]
+__all__ = ["ChatBody", "CommonBody", "CompletionBody", "Message", "PinField", "ResetBody"]
 
 # Accepted and without effect: they label, bill or store, or hint at speed.
 HARMLESS = frozenset(
@@ -66,6 +66,22 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None  # padding against traffic analysis; we add none
 
 
+class PinField(BaseModel):
+    """Keep the prompt's blocks: whose pin it is, for how long, and within which share of a tier."""
+
+    model_config = STRICT
+    owner: Annotated[str, Field(min_length=1, max_length=64)]
+    expires_s: Annotated[float, Field(gt=0)] | None = None
+    budget: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+class PagodaField(BaseModel):
+    """What a request asks of the cache, beside its answer."""
+
+    model_config = STRICT
+    pin: PinField | None = None
+
+
 class CommonBody(BaseModel):
     """What chats and completions have in common. null always means the default."""
 
@@ -85,6 +101,7 @@ class CommonBody(BaseModel):
     cache_salt: Annotated[str, Field(max_length=256)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    pagoda: PagodaField | None = None
 
     @model_validator(mode="after")
     def _only_known_fields(self) -> CommonBody:

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 from pagoda.core.errors import SettingsError, TierError
+from pagoda.core.pins import PinLimits
 from pagoda.seal.envelope import Envelope
 from pagoda.seal.keyring import Keyring, read_keyring
 from pagoda.seal.mac import Signer
-from pagoda.settings.tree import Remote, Settings
+from pagoda.settings.tree import Pins, Remote, Settings
 from pagoda.store.drives import EndurancePlan
 from pagoda.store.open import StorePlan
 from pagoda.store.scrub import ScrubPlan
@@ -52,6 +53,17 @@ def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> S
                 rate_bytes_s=settings.store.scrub_rate, every_s=settings.store.scrub_interval
             ),
         ),
+    )
+
+
+def pin_limits(pins: Pins) -> PinLimits:
+    """What pins may have."""
+    return PinLimits(
+        total=pins.total,
+        owner=pins.owner,
+        automatic=pins.automatic,
+        expires_s=pins.expires,
+        longest_s=pins.longest,
     )
 
 

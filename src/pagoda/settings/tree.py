@@ -283,6 +283,30 @@ class Store(Section):
     )
 
 
+class Pins(Section):
+    """What may be pinned, in shares of each tier (0.5 is half of it), and for how long."""
+
+    total: Number = Field(
+        default=0.5, ge=0, le=0.7, description="What all pins together may have; 0: no pins."
+    )
+    owner: Number = Field(
+        default=0.25, ge=0, le=0.7, description="What the pins of one owner may have."
+    )
+    automatic: Number = Field(
+        default=0.0,
+        ge=0,
+        le=0.25,
+        description="What the hottest blocks have beside that, pinned without being asked for; "
+        "0: none.",
+    )
+    expires: Duration = Field(
+        default=86_400.0, gt=0, description="How long a pin lasts when nothing else is said."
+    )
+    longest: Duration = Field(
+        default=30 * 86_400.0, ge=0, description="How long a pin may last; 0: ten years."
+    )
+
+
 class Server(Section):
     """The HTTP server."""
 
@@ -335,5 +359,6 @@ class Settings(Section):
     drive: Drive = Drive()
     remote: Remote = Remote()
     store: Store = Store()
+    pins: Pins = Pins()
     server: Server = Server()
     log: Log = Log()

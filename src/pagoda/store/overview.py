@@ -88,6 +88,7 @@ class Overview:
                 standing=level.trust.standing,
                 blocks=level.state.published_count(),
                 slots=level.state.slots,
+                pinned=level.residency.pinned.count(),
             )
             for level in self._store.levels()
         ]

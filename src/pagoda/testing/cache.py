@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagoda.core.errors import PagodaError, RequestError
+from pagoda.core.errors import PagodaError, PinRefused, RequestError
 from pagoda.core.holdings import (
     SHARED,
     Cleared,
@@ -23,18 +23,20 @@ from pagoda.core.holdings import (
     Ttl,
     tenant_id,
 )
+from pagoda.core.pins import PinPlace, PinStatus, PinWish
 from pagoda.engine.api import Cache
 
 __all__ = ["FakeCache"]
 
 _TIERS = {"host": 3, "drive": 5}  # blocks in each
+_MOST_TOKENS = 1024  # of a pin
 
 
 @dataclass
 class FakeCache(Cache):
-    """Blocks of 16 tokens: half of every prompt is resident in `host`, and prefetches take three
-    looks to end. `asked` keeps each call; `failure` is raised by all, once it is set. Clearings
-    end at once unless `hold` is set; then they wait in `held`."""
+    """Blocks of 16 tokens: half of every prompt is resident in `host`, prefetches take three looks
+    to end, and a pin may have 64 blocks. `asked` keeps each call; `failure` is raised by all, once
+    it is set. Clearings end at once unless `hold` is set; then they wait in `held`."""
 
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     failure: PagodaError | None = None
@@ -42,6 +44,7 @@ class FakeCache(Cache):
     held: list[Future[Cleared]] = field(default_factory=list)
     _ttls: dict[str | None, float] = field(default_factory=dict)
     _draining: set[str] = field(default_factory=set)
+    _pins: list[PinStatus] = field(default_factory=list)
     _looks: int = 0
 
     def holdings(self, scope: Scope) -> list[Holding]:
@@ -103,6 +106,37 @@ class FakeCache(Cache):
         self._looks = min(3, self._looks + 1)
         return [self._progress()]
 
+    def pin(
+        self, prompt: Sequence[int], salt: str, wish: PinWish, *, wait_s: float = 0.0
+    ) -> PinStatus:
+        self._note("pin", tuple(prompt), salt, wish, wait_s)
+        if len(prompt) > _MOST_TOKENS:
+            raise PinRefused(
+                "the pins' budget in host has 0 of 64 blocks in use, and the pin needs more",
+                tier="host",
+                used=0,
+                asked=len(prompt) // 16,
+                limit=_MOST_TOKENS // 16,
+            )
+        one = _pinned(f"{len(self._pins):016x}", len(prompt) // 16, salt, wish)
+        self._pins.append(one)
+        return one
+
+    def pins(self) -> list[PinStatus]:
+        self._note("pins")
+        return list(self._pins)
+
+    def unpin(self, id: str | None, *, owner: str | None) -> int:
+        self._note("unpin", id, owner)
+        kept = [
+            one for one in self._pins if id not in (None, one.id) or owner not in (None, one.owner)
+        ]
+        gone = len(self._pins) - len(kept)
+        if id is not None and not gone:
+            raise RequestError("there is no such pin", param="id", code="not_found")
+        self._pins = kept
+        return gone
+
     def _progress(self) -> Prefetched:
         state = PrefetchState.DONE if self._looks == 3 else PrefetchState.RUNNING
         return Prefetched(id="prefetch-1", state=state, blocks=4, present=1, done=self._looks)
@@ -121,6 +155,24 @@ def cleared() -> Cleared:
     """Three blocks and one leftover header, all gone."""
     scan = Scanned(tier="drive", headers=7, left=0, newer=0)
     return Cleared(dropped={"host": 1, "drive": 2}, erased=1, scans=(scan,), verified=True)
+
+
+def _pinned(id: str, blocks: int, salt: str, wish: PinWish) -> PinStatus:
+    return PinStatus(
+        id=id,
+        owner=wish.owner,
+        tenant=tenant_id(salt),
+        namespace="ab" * 32,
+        blocks=blocks,
+        tokens=blocks * 16,
+        budget=wish.budget or 0.25,
+        until_s=1_000 + (wish.expires_s or 60),
+        durable=True,
+        places=(
+            PinPlace(tier="device", granted=False, resident=0),
+            PinPlace(tier="host", granted=True, resident=blocks // 2),
+        ),
+    )
 
 
 def _holding(tier: str, tenant: str, blocks: int) -> Holding:

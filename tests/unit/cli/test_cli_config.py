@@ -33,7 +33,7 @@ def test_json_holds_parsed_values(pagoda: Any) -> None:
 def test_every_setting_has_its_flag(pagoda: Any, key: Any, tmp_path: Path) -> None:
     """Each flag of the settings tree is one of `pagoda config`, and the source it shows."""
     (tmp_path / "file").write_text("hush")
-    samples = {"size": "3MiB", "duration": "7s", "integer": "128", "number": "1.5", "text": "::1"}
+    samples = {"size": "3MiB", "duration": "7s", "integer": "128", "number": "0.125", "text": "::1"}
     value = key.choices[-1] if key.choices else samples[key.kind]
     value = str(tmp_path / "file") if key.name.endswith("_file") else value
     value = "redis://127.0.0.1" if key.name == "remote.url" else value

@@ -25,6 +25,9 @@ CALLS = [
     ("POST", "/cache/ttl", {"seconds": 1.0}),
     ("GET", "/cache/prefetch", None),
     ("POST", "/cache/prefetch", {"prompt": TEXT}),
+    ("GET", "/cache/pins", None),
+    ("POST", "/cache/pins", {"prompt": TEXT, "owner": "a"}),
+    ("DELETE", "/cache/pins?owner=a", None),
     ("POST", "/cache/reset", {"scope": "device"}),
 ]
 
@@ -102,10 +105,11 @@ def test_prompts_are_encoded_as_for_an_answer(serving, path, body, prompt) -> No
 
 def test_a_tier_is_drained_by_its_name(serving) -> None:
     """The answer says how it stands, and so does the list; another name is not found."""
-    drive = {"tier": "drive", "standing": "draining", "blocks": 5, "slots": 8}
+    drive = {"tier": "drive", "standing": "draining", "blocks": 5, "slots": 8, "pinned": 0}
     assert ask(serving, "POST", "/cache/drain", {"tier": "drive"}).json() == drive
     tiers = ask(serving, "GET", "/cache/tiers").json()["tiers"]
-    assert tiers == [{"tier": "host", "standing": "serving", "blocks": 3, "slots": 8}, drive]
+    host = {"tier": "host", "standing": "serving", "blocks": 3, "slots": 8, "pinned": 0}
+    assert tiers == [host, drive]
     assert ask(serving, "POST", "/cache/drain", {"tier": "drive7"}).status_code == 404
 
 

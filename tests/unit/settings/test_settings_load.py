@@ -17,7 +17,7 @@ SAMPLES = {
     "size": "3MiB",
     "duration": "7s",
     "integer": "128",
-    "number": "0.5",
+    "number": "0.125",
     "text": "x",
     "secret": "hush",
 }
