@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from multiprocessing.connection import wait as wait_for
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -85,6 +88,15 @@ def _inherit(call: Callable[[Any], Any]) -> None:
     _inherited = call
     sys.stdout = sys.stderr = None
     gc.freeze()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed kills nobody; a copy would wait for ever to be told of work."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a copy has a parent"
+    wait_for([parent.sentinel])
+    os._exit(1)
 
 
 def _call_inherited(item: Any) -> Any:
