@@ -22,6 +22,8 @@ def show_holdings(lines: Sequence[dict[str, Any]], tiers: Sequence[dict[str, Any
     for one in tiers:
         if one["standing"] != "serving":
             console.print(f"{one['tier']} is {one['standing']}", highlight=False)
+        if one["pinned"]:
+            console.print(f"{one['tier']}: {one['pinned']:,} blocks are pinned", highlight=False)
 
 
 def _show_rows(console: Console, lines: Sequence[dict[str, Any]]) -> None:

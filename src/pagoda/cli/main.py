@@ -32,6 +32,7 @@ from pagoda.core.errors import (
     RequestError,
     SettingsError,
     TierError,
+    TraceError,
     UnsupportedModel,
 )
 from pagoda.machine.leave import leave
@@ -45,6 +46,7 @@ MISUSES = (
     FormatError,
     DirectoryLocked,
     CapacityError,
+    TraceError,
 )
 # A tier's path leads nowhere or to something else, or this user may not go there.
 _WRONG_PATH = {
@@ -76,6 +78,8 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("serve", "pagoda.cli.serve", "Serve a model over the OpenAI API."),
     Entry("chat", "pagoda.cli.chat", "Talk to a model in the terminal."),
     Entry("cache", "pagoda.cli.cache", "See, clear and fill the caches of a running server."),
+    Entry("pin", "pagoda.cli.pin", "Keep a prefix in the caches of a running server."),
+    Entry("unpin", "pagoda.cli.unpin", "End pins before their time."),
     Entry("inspect", "pagoda.cli.inspect", "Show what is in a drive, and verify it."),
     Entry("bench", "pagoda.cli.bench", "Measure a server, the engine, the tiers or the index."),
     Entry("lab", "pagoda.cli.lab", "Break the cache on purpose, and see that it never lies."),
@@ -125,7 +129,7 @@ def load_command(name: str) -> Any:
         loaded = get_group(module.app)
     else:
         single = typer.Typer(add_completion=False)
-        single.command(entry.name)(module.command)
+        single.command(entry.name, cls=getattr(module, "COMMAND", None))(module.command)
         loaded = get_command(single)
     loaded.name = entry.name
     return loaded

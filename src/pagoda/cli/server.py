@@ -81,6 +81,10 @@ class ServerCalls:
         given = {name: value for name, value in body.items() if value is not None}
         return self._call("POST", path, json=given)
 
+    def delete(self, path: str, **query: str) -> dict[str, Any]:
+        """DELETE."""
+        return self._call("DELETE", path, params=query)
+
     def set_ttl(self, tenant: Mapping[str, object], seconds: float | None) -> dict[str, Any]:
         """POST /cache/ttl, where null has a meaning of its own."""
         return self._call("POST", "/cache/ttl", json={**tenant, "seconds": seconds})

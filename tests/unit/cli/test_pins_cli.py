@@ -1,0 +1,117 @@
+"""`pagoda pin` and `pagoda unpin` against a server over a fake engine."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pagoda.core.pins import PinWish
+from pagoda.serve import ServeConfig, Server
+from pagoda.testing.cache import FakeCache
+from pagoda.testing.engine import FakeEngine
+
+TEXT = "x" * 64
+IDS = tuple(TEXT.encode())
+
+
+@dataclass
+class Remote:
+    """A server's URL, and what reached its engine."""
+
+    url: str
+    cache: FakeCache
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    """A server with the key `k`, which the environment holds."""
+    monkeypatch.setenv("PAGODA_API_KEY", "k")
+    engine, ready = FakeEngine(), queue.Queue()
+    server = Server(engine, ServeConfig(port=0, api_key="k", grace_s=1.0), on_ready=ready.put)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield Remote(ready.get(timeout=10), engine.cache)
+    server.stop()
+    thread.join(10)
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    """A file with four blocks of text."""
+    file = tmp_path / "system.txt"
+    file.write_text(TEXT)
+    return str(file)
+
+
+def test_a_prefix_is_pinned_shown_and_unpinned(pagoda, remote: Remote, prefix: str) -> None:
+    """The whole way: flags become a wish, the table has the pin, and it ends by its name."""
+    flags = ["--owner", "search", "--expires", "2h", "--budget", "10%", "--salt", "a"]
+    pinned = pagoda("pin", "--prefix-file", prefix, *flags, "--url", remote.url)
+    assert pinned.status == 0
+    assert "4 blocks" in pinned.out
+    wish = PinWish(owner="search", expires_s=7200, budget=0.1)
+    assert remote.cache.asked[-1][:4] == ("pin", IDS, "a", wish)
+    shown = pagoda("pin", "ls", "--url", remote.url)
+    assert shown.status == 0
+    assert "search" in shown.out
+    (pin,) = json.loads(pagoda("pin", "ls", "--url", remote.url, "--json").out)["pins"]
+    ended = pagoda("unpin", pin["id"], "--url", remote.url)
+    assert (ended.status, ended.out) == (0, "pins ended: 1\n")
+    assert "nothing is pinned" in pagoda("pin", "ls", "--url", remote.url).out
+
+
+def test_an_owners_pins_are_listed_and_end_together(pagoda, remote: Remote, prefix: str) -> None:
+    """And nobody else's."""
+    for owner in ("a", "b", "b"):
+        pagoda("pin", "--prefix-file", prefix, "--owner", owner, "--url", remote.url)
+    listed = pagoda("pin", "ls", "--owner", "b", "--url", remote.url, "--json")
+    assert [pin["owner"] for pin in json.loads(listed.out)["pins"]] == ["b", "b"]
+    ended = pagoda("unpin", "--owner", "b", "--url", remote.url, "--json")
+    assert json.loads(ended.out) == {"unpinned": 2}
+
+
+def test_a_refusal_is_told_with_its_sum_and_status_2(
+    pagoda, remote: Remote, tmp_path: Path
+) -> None:
+    """A budget that is exceeded is the asker's to settle."""
+    long = tmp_path / "long.txt"
+    long.write_text("x" * 2000)
+    refused = pagoda("pin", "--prefix-file", str(long), "--owner", "a", "--url", remote.url)
+    assert refused.status == 2
+    assert "0 of 64 blocks" in refused.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["pin"],
+        ["pin", "--owner", "a"],
+        ["pin", "--prefix-file", "FILE"],
+        ["pin", "--prefix-file", "FILE", "--owner", "a", "--expires", "soon"],
+        ["pin", "--prefix-file", "FILE", "--owner", "a", "--budget", "much"],
+        ["pin", "--prefix-file", "nowhere", "--owner", "a"],
+        ["unpin"],
+        ["unpin", "x", "--owner", "a"],
+    ],
+)
+def test_what_is_not_said_well_is_refused(
+    pagoda, remote: Remote, prefix: str, args: list[str]
+) -> None:
+    """Status 2, and nothing reaches the engine."""
+    given = [prefix if arg == "FILE" else arg for arg in args]
+    assert pagoda(*given, "--url", remote.url).status == 2
+    assert remote.cache.asked == []
+
+
+@pytest.mark.parametrize("id", ["0", "../prefetch", "a b", "?owner=b"])
+def test_a_pin_that_is_not_there_ends_nothing(pagoda, remote: Remote, prefix: str, id: str) -> None:
+    """Whatever its name looks like."""
+    pagoda("pin", "--prefix-file", prefix, "--owner", "b", "--url", remote.url)
+    assert pagoda("unpin", id, "--url", remote.url).status == 2
+    assert len(remote.cache.pins()) == 1
