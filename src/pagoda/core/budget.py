@@ -20,6 +20,7 @@ UNLIMITED_BYTES = 1 << 62
 _SMALLEST_GRANT_BYTES = 64 << 20
 _GRANTS_A_DAY = 96
 _GRANTS_A_LIFE = 4096
+_LIFE_DAYS = 5 * 365  # that drives are rated for
 _LEAST_PART = 4  # of a grant, that is worth asking for
 
 
@@ -89,6 +90,20 @@ class WriteBudget:
         if self.unlimited:
             return UNLIMITED_BYTES
         return self.usable_bytes + self._pending + self._grantable(now_s)
+
+    def pace(self, now_s: float) -> float | None:
+        """Bytes a second that may be written from now on, so that what the bucket holds lasts a
+        day and what is left of the total for five years; None: without a limit."""
+        if self.unlimited:
+            return None
+        left = self.left_bytes(now_s)
+        paces = []
+        if self._endurance.day_bytes is not None:
+            paces.append(left / DAY_S + self._bytes_a_second)
+        if self._endurance.total_bytes is not None:
+            unspent = max(0, self._endurance.total_bytes - self.written_bytes)
+            paces.append(unspent / (_LIFE_DAYS * DAY_S))
+        return min(paces)
 
     def wants(self, now_s: float) -> bool:
         """Whether a grant should be asked for: less than half of one is left, and what there is
