@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from replay_sample import sample, write_sample
 from trace_lines import SIZE, Asked, conversations, runs_lines
@@ -35,7 +35,11 @@ def extended(requests: Sequence[Asked], at: int) -> bool:
     )
 
 
+BETWEEN = [Asked(at_ms=at, prompt=(0,) * count, answer=()) for at, count in enumerate((5, 4, 9))]
+
+
 @given(conversations)
+@example(BETWEEN)  # a shorter prompt between two that belong together
 def test_alive_is_whose_prefix_a_later_prompt_extends(requests: list[Asked]) -> None:
     """As tokens say it, which the trace does not have."""
     requests = sorted(requests, key=lambda one: one.at_ms)
