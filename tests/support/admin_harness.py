@@ -10,11 +10,14 @@ from store_harness import SIZE, Harness, truth
 
 from pagoda.core.holdings import Cleared, Scope
 from pagoda.core.identity import ROOT, Key, Namespace
+from pagoda.core.pins import PinLimits
 from pagoda.engine.device import Birth, DeviceBlocks
 from pagoda.engine.shelf import DeviceShelf
 from pagoda.store.admin import Admin
 from pagoda.store.block import Block
 from pagoda.store.catalogue import Catalogue
+from pagoda.store.pins import PinPlan
+from pagoda.store.pins_file import PinsFile
 from pagoda.store.scopes import Served
 from pagoda.testing.faulty_shared import FaultyShared
 
@@ -42,9 +45,11 @@ class AdminHarness(Harness):
         lower: int = 64,
         shared: FaultyShared | None = None,
         seed: int = 0,
+        limits: PinLimits | None = None,
     ) -> None:
         self.directory = directory
         self.served = SERVED
+        self.limits = limits or PinLimits()
         super().__init__(upper=upper, lower=lower, shared=shared, seed=seed)
 
     def open(self) -> None:
@@ -54,7 +59,8 @@ class AdminHarness(Harness):
         )
         shelf = DeviceShelf(self.device, block_bytes=SIZE)
         catalogue = Catalogue([self.directory])
-        self.admin = Admin(self.store, catalogue, shelf, served=self.served)
+        pins = PinPlan(limits=self.limits, file=PinsFile([self.directory]))
+        self.admin = Admin(self.store, catalogue, shelf, served=self.served, pins=pins)
         self.admin.start()
         self.settle()
 
