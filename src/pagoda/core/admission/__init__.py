@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pagoda.core.admission.port import Admission, Everything, Room
+from pagoda.core.admission.port import Admission, Everything, Room, Verdict
 from pagoda.core.admission.reuse import Reuse
 from pagoda.core.admission.twice import Twice
 from pagoda.core.admission.uses import LearnedUses, Uses
@@ -33,4 +33,5 @@ __all__ = [
     "Room",
     "Twice",
     "Uses",
+    "Verdict",
 ]

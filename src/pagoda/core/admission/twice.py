@@ -2,16 +2,18 @@
 
 Most blocks are never used again, so the second use is the first that says anything. Reference:
 the "one-hit wonders" of B. M. Maggs and R. K. Sitaraman, "Algorithmic nuggets in content
-delivery", CCR 45(3), 2015, and the bloom filters of CDNs in front of their disks.
+delivery", CCR 45(3), 2015, which a content network keeps off its disks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagoda.core.admission.port import Admission, Room, closed
+from pagoda.core.admission.port import Admission, Room, Verdict, closed
 from pagoda.core.identity import Key
 from pagoda.core.policy.port import Ending
+
+_VERDICTS = (Verdict.WAIT, Verdict.DECLINE, Verdict.WRITE)  # by uses
 
 
 class Twice(Admission):
@@ -30,11 +32,10 @@ class Twice(Admission):
             if len(self._uses) >= self._most:
                 self._before, self._uses = self._uses, {}
 
-    def admits(self, keys: Sequence[Key], parents: Sequence[Key], room: Room) -> list[int]:
-        """What has been used twice; anything while there are slots that no block has yet."""
-        empty = range(min(room.free, len(keys)))
-        chosen = [i for i in range(len(keys)) if i in empty or self._known(keys[i]) >= 2]
-        return closed(keys, parents, chosen)
+    def judge(self, keys: Sequence[Key], parents: Sequence[Key], room: Room) -> list[Verdict]:
+        """What has been used twice, and anything while there are slots without a block."""
+        known = [_VERDICTS[self._known(key)] for key in keys[room.free :]]
+        return closed(keys, parents, [Verdict.WRITE] * (len(keys) - len(known)) + known)
 
     def _known(self, key: Key) -> int:
         return self._uses.get(key) or self._before.get(key, 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pagoda.core.admission import Admission, Room
+from pagoda.core.admission import Admission, Room, Verdict
 from pagoda.core.budget import WriteBudget
 from pagoda.core.decide import make_room
 from pagoda.core.identity import Key
@@ -87,23 +87,26 @@ class Through(Writing):
         self._admission.end(ending)
         absent = [pair for pair in pairs if self.drive.state.slot_of(pair[0]) is None]
         keys, parents = [key for key, _ in absent], [parent for _, parent in absent]
-        worth = self.drive.admits(keys, parents)
-        wanted = [absent[i] for i in worth]
-        chosen = self._admission.admits(
-            [key for key, _ in wanted], [parent for _, parent in wanted], self._room(ending.at_s)
-        )
-        afforded = self._afford([wanted[i] for i in chosen], ending.at_s)
+        wanted = [absent[i] for i in self.drive.admits(keys, parents)]
+        chosen = self._judged(wanted, ending.at_s)
+        afforded = self._afford(chosen, ending.at_s)
         done = _write(self.drive, afforded)
         self.written += done
         self.declined += len(absent) - done
 
-    def _room(self, now_s: float) -> Room:
-        return Room(
+    def _judged(self, pairs: Pairs, now_s: float) -> Pairs:
+        """Those that the admission lets through."""
+        room = Room(
             free=self.drive.state.free_count(),
             block_bytes=self.block_bytes,
             now_s=now_s,
             pace=self._budget.pace(now_s) if self._budget else None,
         )
+        keys, parents = [key for key, _ in pairs], [parent for _, parent in pairs]
+        verdicts = self._admission.judge(keys, parents, room)
+        return [
+            pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is Verdict.WRITE
+        ]
 
     def _afford(self, pairs: Pairs, now_s: float) -> Pairs:
         """As many of them as the budget has bytes for, which are spent."""
