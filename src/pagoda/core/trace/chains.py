@@ -19,10 +19,11 @@ class Chains:
         self._numbers: dict[int, int] = {}
         self._next = 0
 
-    def number(self, names: Iterable[int]) -> tuple[int, ...]:
-        """The numbers of a chain of blocks; names lie in [0, NAMES)."""
+    def number(self, names: Iterable[int], *, behind: int | None = None) -> tuple[int, ...]:
+        """The numbers of a chain of blocks, which goes on behind a numbered one or begins.
+        Names lie in [0, NAMES)."""
         numbers: list[int] = []
-        link = 0  # one more than the parent's number
+        link = 0 if behind is None else behind + 1  # one more than the parent's number
         for name in names:
             link = self._numbers.setdefault(link * NAMES + name, self._next) + 1
             self._next = max(self._next, link)

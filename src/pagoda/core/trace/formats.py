@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pagoda.core.trace.agentic import Agentic
 from pagoda.core.trace.fields import fields_of
 from pagoda.core.trace.hash_ids import Bailian, Mooncake
 from pagoda.core.trace.port import Codec, Malformed
@@ -25,7 +26,7 @@ def detect(line: str, *, block_tokens: int | None = None) -> Codec:
     return kind(block_tokens) if block_tokens else kind()
 
 
-def _kind(line: str) -> type[Runs | Mooncake | Bailian | Recording]:
+def _kind(line: str) -> type[Runs | Mooncake | Bailian | Agentic | Recording]:
     if _RUNS.fullmatch(line):
         return Runs
     if not line.startswith("{"):
@@ -35,6 +36,8 @@ def _kind(line: str) -> type[Runs | Mooncake | Bailian | Recording]:
         return Recording
     if "hash_ids" in fields and "chat_id" in fields:
         return Bailian
+    if "hash_ids" in fields and "session_id" in fields:
+        return Agentic
     if "hash_ids" in fields and "timestamp" in fields:
         return Mooncake
-    raise Malformed("of no known format: neither Mooncake's, Bailian's nor a recording's fields")
+    raise Malformed("of no known format: the fields are nobody's")

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from trace_lines import SIZE, Asked, conversations, json_lines, runs_lines
 
 from pagoda.core.trace import Codec, Malformed, TraceRequest, Unreadable, detect
+from pagoda.core.trace.agentic import Agentic
 from pagoda.core.trace.hash_ids import Bailian, Mooncake
 from pagoda.core.trace.recorded import Recording
 from pagoda.core.trace.runs import Runs
 
 MOONCAKE = {"timestamp": 5, "input_length": 9, "output_length": 2, "hash_ids": [0, 1, 2]}
 BAILIAN = MOONCAKE | {"chat_id": 3, "parent_chat_id": -1, "type": "text", "turn": 1}
+AGENTIC = MOONCAKE | {"session_id": "s", "delay": 3, "is_restart": True}
 RECORDED = {"at_s": 1.5, "input": 9, "output": 8, "prompt": "0" * 32, "generated": "1" * 16}
 
 
@@ -85,6 +87,7 @@ def test_a_format_is_told_by_its_fields() -> None:
         "0 600 3 0+2": (Runs, 512),
         json.dumps(MOONCAKE): (Mooncake, 512),
         json.dumps(BAILIAN): (Bailian, 16),
+        json.dumps(MOONCAKE | {"session_id": "s"}): (Agentic, 512),
         '{"pagoda_trace": 1, "block_tokens": 32}': (Recording, 0),
     }
     for line, (kind, block_tokens) in lines.items():
@@ -185,8 +188,11 @@ values = st.recursive(
     max_leaves=5,
 )
 objects = st.one_of(
-    st.fixed_dictionaries({}, optional=dict.fromkeys([*BAILIAN, *RECORDED, "hint"], values)),
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys([*AGENTIC, *BAILIAN, *RECORDED, "hint"], values)
+    ),
     st.builds(lambda change, name: BAILIAN | {name: change}, values, st.sampled_from([*BAILIAN])),
+    st.builds(lambda change, name: AGENTIC | {name: change}, values, st.sampled_from([*AGENTIC])),
     st.builds(lambda change, name: RECORDED | {name: change}, values, st.sampled_from([*RECORDED])),
 )
 lines = st.one_of(
@@ -199,7 +205,7 @@ def test_any_line_gives_requests_or_a_named_fault(mixed: list[str]) -> None:
     """No line makes a codec fail otherwise; a refused one has changed nothing."""
     begun = Recording()
     begun.take('{"pagoda_trace": 1, "block_tokens": 4}')
-    codecs: list[Codec] = [Runs(4), Mooncake(4), Bailian(4), begun]
+    codecs: list[Codec] = [Runs(4), Mooncake(4), Bailian(4), Agentic(4), begun]
     taken = [0] * len(codecs)
     for line in mixed:
         for i, codec in enumerate(codecs):
