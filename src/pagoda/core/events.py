@@ -74,6 +74,16 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declined:
+    """Blocks that a tier was offered and that were not worth a write. The same block counts each
+    time that it is offered."""
+
+    tier: str
+    blocks: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted:
     """Blocks dropped from a tier to make room."""
 
@@ -258,6 +268,7 @@ Event = (
     | Stored
     | Refused
     | Skipped
+    | Declined
     | Evicted
     | Overruled
     | PinBegan

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pagoda.core.admission import REGISTRY as ADMISSIONS
+from pagoda.core.admission import Admission, Everything
 from pagoda.core.policy import REGISTRY
 from pagoda.core.suspects import Suspects
 from pagoda.store.erasing import Eraser
 from pagoda.store.executor import Runtime
+from pagoda.store.gate import Gate
 from pagoda.store.health import Care, Examiner
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
@@ -26,12 +29,14 @@ from pagoda.tiers.sealed import SealedTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Deadlines in seconds; `queue_bytes` bounds what waits to be written in each level."""
+    """Deadlines in seconds; `queue_bytes` bounds what waits to be written in each level. By name:
+    the policy of every tier, and what is admitted to drives."""
 
     restore_deadline_s: float = 2.0
     write_deadline_s: float = 30.0
     queue_bytes: int = 256 << 20
     policy: str = "lru"
+    admission: str = "all"
     scrub: ScrubPlan = field(default_factory=ScrubPlan)
 
 
@@ -103,7 +108,7 @@ def assemble(
             shared=beneath,
         ),
         writer=Writer(
-            ranks,
+            [Gate(rank, _admission(rank, config), runtime.observer) for rank in ranks],
             runtime=runtime,
             orders=orders,
             hooks=Hooks(
@@ -134,6 +139,13 @@ def _rank(tiers: Sequence[SealedTier], runtime: Runtime, config: StoreConfig, me
             for tier in tiers
         ]
     )
+
+
+def _admission(rank: Rank, config: StoreConfig) -> Admission:
+    """Only what wears is spared writes."""
+    if all(level.memory for level in rank.levels):
+        return Everything()
+    return ADMISSIONS[config.admission](sum(level.state.slots for level in rank.levels))
 
 
 def _shared_level(

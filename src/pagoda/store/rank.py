@@ -13,6 +13,7 @@ from pagoda.core.identity import Key
 from pagoda.core.placement import Candidate, place
 from pagoda.store.executor import Runtime
 from pagoda.store.level import Level
+from pagoda.store.queue import Source
 from pagoda.tiers.scanning import Found
 
 
@@ -25,16 +26,27 @@ class Rank:
         self.name = _common_name([level.name for level in levels])
         self._last = -1  # position of the member that took the last run
 
-    def use(self, key: Key, now_s: float) -> bool:
-        """Whether a member holds a block. It then counts as used: making room for the rest of
-        its chain must not drop it. A member that cannot be read now is no reason not to store
-        the block again, if another one can take it."""
+    def use(self, key: Key, now_s: float) -> Source | None:
+        """Where a member holds a block. It then counts as used: making room for the rest of its
+        chain must not drop it. A member that cannot be read now is no reason not to store the
+        block again, if another one can take it."""
         for level in self.levels:
             slot = level.state.slot_of(key)
             if slot is not None and (level.readable(now_s) or not self._sound(now_s)):
                 level.residency.touch([slot])
-                return True
-        return False
+                return Source(level, slot)
+        return None
+
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> list[int]:
+        """Positions of the blocks that a member's policy finds worth a place, of some that none
+        has, in ascending order."""
+        admitted = [level.residency.admits(keys, parents) for level in self.levels]
+        return sorted(set().union(*admitted))
+
+    def pinned(self, keys: Sequence[Key]) -> list[int]:
+        """Positions of the keys that are pinned, in ascending order."""
+        pins = [level.residency.pinned for level in self.levels]
+        return [i for i, key in enumerate(keys) if any(pin.pins(key) for pin in pins)]
 
     def place(self, now_s: float, *, barred: Iterable[Level]) -> Level | None:
         """The member that takes the next run: not one of `barred`, which write already or have

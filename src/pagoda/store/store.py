@@ -17,6 +17,7 @@ from typing import Any
 
 from pagoda.core.errors import TierError
 from pagoda.core.identity import Key, NamespaceId
+from pagoda.core.policy import Ending
 from pagoda.store.block import Block
 from pagoda.store.closing import WAIT_S, Closing
 from pagoda.store.executor import Runtime
@@ -117,6 +118,15 @@ class Store:
     def save(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
         """Store blocks in the background. Their payloads stay untouched until `release` is
         called for each (from `poll` or from here), whether it was stored or skipped."""
+        self._writer.add(blocks, release)
+
+    def ended(
+        self, ending: Ending, blocks: Sequence[Block], release: Callable[[Block], object]
+    ) -> None:
+        """A request is over, and its blocks count as used: tiers that lack one are offered it
+        again, as by `save`, now that more is known of it. What a tier holds is not written
+        again."""
+        self._writer.ended(ending)
         self._writer.add(blocks, release)
 
     @property

@@ -2,7 +2,8 @@
 
 Each rank has a queue. A run of about 4 MiB goes to the member that is best off (core.placement),
 one run a member at a time, so that a stuck drive holds up what it has and no more. Blocks that
-the rank already holds are skipped. What a rank has committed is queued for the next one and
+the rank already holds are not written again, and what its gate does not let through goes on to
+the next one. What a rank has committed is queued for the next one and
 read back through its seal into staging memory, so a bad byte does not travel down. Staging
 belongs to one member each; loads have the memory of their callers, so neither starves the other.
 """
@@ -10,14 +11,17 @@ belongs to one member each; loads have the memory of their callers, so neither s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from pagoda.core.admission import Verdict
 from pagoda.core.errors import TierError
 from pagoda.core.events import Reason, Skipped, Stored
 from pagoda.core.identity import Key
+from pagoda.core.policy import Ending
 from pagoda.store.block import Block
 from pagoda.store.executor import Kind, Lane, Runtime
+from pagoda.store.gate import Gate
 from pagoda.store.level import Level
 from pagoda.store.orders import Due, Orders
 from pagoda.store.queue import Pending, QueueLimits, Source, WriteQueue
@@ -47,14 +51,15 @@ class Writer:
 
     def __init__(
         self,
-        ranks: Sequence[Rank],
+        gates: Sequence[Gate],
         *,
         runtime: Runtime,
         orders: Orders,
         limits: QueueLimits,
         hooks: Hooks,
     ) -> None:
-        self._ranks = ranks
+        self._gates = gates
+        self._ranks = ranks = [gate.rank for gate in gates]
         self._orders = orders
         self._hooks = hooks
         self._epoch = 0  # raised by `cancel`
@@ -83,6 +88,11 @@ class Writer:
         )
         self.pump()
 
+    def ended(self, ending: Ending) -> None:
+        """A request is over. Its blocks are offered after this."""
+        for gate in self._gates:
+            gate.end(ending)
+
     def pump(self) -> None:
         """Start what can be started: one run at a time for each level."""
         for position in range(len(self._ranks)):
@@ -102,23 +112,61 @@ class Writer:
             self._skip_all(position, Reason.CLOSED)
 
     def _pass(self, position: int, items: Sequence[Pending]) -> None:
-        """Hand blocks to the rank at a position, or to what is behind the last one."""
+        """Offer blocks to the rank at a position, or to what is behind the last one."""
         if position < len(self._ranks):
-            for item in items:
-                self._enqueue(position, item)
+            self._offer(position, self._absent(position, items))
         elif self._hooks.beyond is not None:
             self._hooks.beyond(items)
         else:
             for item in items:
                 item.release()
 
-    def _enqueue(self, position: int, item: Pending) -> None:
-        rank, queue, key = self._ranks[position], self._queues[position], item.block.key
-        if key in queue or rank.use(key, self._clock()):
-            item.release()
-        elif not queue.add(item):
-            self._observer(Skipped(tier=rank.name, blocks=1, reason=Reason.BUSY))
-            item.release()
+    def _absent(self, position: int, items: Sequence[Pending]) -> list[Pending]:
+        """What a rank lacks. What it holds is not written again: it is offered to the next rank
+        from here, which may lack it."""
+        absent: list[Pending] = []
+        held: list[Pending] = []
+        for item in items:
+            if item.block.key in self._queues[position]:
+                item.release()
+            elif (source := self._ranks[position].use(item.block.key, self._clock())) is None:
+                absent.append(item)
+            elif position + 1 < len(self._ranks):
+                held.append(self._copied(source, item))
+            else:
+                item.release()
+        if held:
+            self._pass(position + 1, held)
+        return absent
+
+    def _copied(self, source: Source, item: Pending) -> Pending:
+        """The block as a level holds it, which is as old as that copy."""
+        item.release()
+        source.level.state.lease([source.slot])
+        created_s = int(source.level.sealed.seals.created_s[source.slot])
+        return Pending(
+            replace(item.block, created_ms=created_s * 1000),
+            partial(source.level.state.release, [source.slot]),
+            self._due_s(),
+            source,
+        )
+
+    def _offer(self, position: int, items: Sequence[Pending]) -> None:
+        """Queue what is worth a write; the next rank may think otherwise of the rest."""
+        queue, rank = self._queues[position], self._ranks[position]
+        blocks = [item.block for item in items]
+        verdicts = self._gates[position].judge(blocks, waiting=len(queue), now_s=self._clock())
+        spared: list[Pending] = []
+        for item, verdict in zip(items, verdicts, strict=True):
+            if verdict is not Verdict.WRITE:
+                spared.append(item)
+            elif item.block.key in queue:  # it is there twice
+                item.release()
+            elif not queue.add(item):
+                self._observer(Skipped(tier=rank.name, blocks=1, reason=Reason.BUSY))
+                item.release()
+        if spared:
+            self._pass(position + 1, spared)
 
     def _fill(self, position: int) -> None:
         """Give runs to members until nothing waits or nobody can take one."""

@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from pagoda._version import __version__
 from pagoda.core.errors import EngineClosed
 from pagoda.core.events import (
+    Declined,
     Degraded,
     Ended,
     Event,
@@ -93,6 +94,13 @@ SPECS: tuple[Spec, ...] = (
     Spec(
         "pagoda_blocks_skipped_total", Counter, "Blocks that were not stored.", ("tier", "reason")
     ),
+    Spec(
+        "pagoda_blocks_declined_total",
+        Counter,
+        "Blocks that were not worth a write to a drive, each time they were offered.",
+        ("tier",),
+    ),
+    Spec("pagoda_declined_bytes_total", Counter, "Payload of the declined blocks.", ("tier",)),
     Spec("pagoda_blocks_evicted_total", Counter, "Blocks dropped to make room.", ("tier",)),
     Spec(
         "pagoda_pinned_blocks_evicted_total",
@@ -211,7 +219,7 @@ class Metrics:
                 self._add("pagoda_blocks_refused_total", blocks, tier, reason)
             case Skipped(tier=tier, blocks=blocks, reason=reason):
                 self._add("pagoda_blocks_skipped_total", blocks, tier, reason)
-            case Evicted() | Overruled() | PinBegan() | PinsEnded() | PinDenied():
+            case Declined() | Evicted() | Overruled() | PinBegan() | PinsEnded() | PinDenied():
                 self._keeping(event)
             case Quarantined() | Degraded() | Fenced() | Unfenced():
                 self._standing(event)
@@ -241,8 +249,13 @@ class Metrics:
         self._add(f"pagoda_{verb}_bytes_total", event.size_bytes, event.tier)
         self._observe(f"pagoda_{noun}_seconds", event.seconds, event.tier)
 
-    def _keeping(self, event: Evicted | Overruled | PinBegan | PinsEnded | PinDenied) -> None:
+    def _keeping(
+        self, event: Declined | Evicted | Overruled | PinBegan | PinsEnded | PinDenied
+    ) -> None:
         match event:
+            case Declined(tier=tier, blocks=blocks, size_bytes=size_bytes):
+                self._add("pagoda_blocks_declined_total", blocks, tier)
+                self._add("pagoda_declined_bytes_total", size_bytes, tier)
             case Evicted(tier=tier, blocks=blocks):
                 self._add("pagoda_blocks_evicted_total", blocks, tier)
             case Overruled(tier=tier, blocks=blocks):
