@@ -140,7 +140,7 @@ class EngineHarness:
 
     def cancel(self, name: str) -> None:
         """Take a request out."""
-        self.scheduler.remove(self.live.pop(name))
+        self.scheduler.remove(self.live.pop(name), self.io.clock())
 
     def run(self, *, turns: int = 2000) -> None:
         """Turn until nobody waits; fails when it takes too long."""

@@ -230,9 +230,10 @@ class LlmEngine(Engine):
 
     def _end(self, sequence: Sequence, progress: Progress) -> None:
         assert progress.finish is not None, "an end has a reason"
-        self._scheduler.remove(sequence)
+        now_s = self._parts.clock()
+        self._scheduler.remove(sequence, now_s)
         del self._sequences[sequence.request.id]
-        self._parts.observer(sequence.finished(progress.finish, self._parts.clock()))
+        self._parts.observer(sequence.finished(progress.finish, now_s))
         if sequence.admissions:  # else it touched no block
             self._parts.observer(sequence.ended(progress.finish))
         sequence.tell(progress)

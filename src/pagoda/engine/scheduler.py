@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.core.decide import reusable_blocks
 from pagoda.core.events import Looked, Observer, Preempted
 from pagoda.core.identity import Key
+from pagoda.core.policy import Ending
 from pagoda.engine.batch import Segment
 from pagoda.engine.device import Birth, DeviceBlocks
 from pagoda.engine.sequence import Phase, Sequence
@@ -63,12 +64,13 @@ class Scheduler:
         sequence.probe = self._store.probe(sequence.namespace, keys[held:])
         self.waiting.append(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, sequence: Sequence, now_s: float) -> None:
         """Take a sequence out, whatever it is doing, and let go of its blocks."""
         if sequence.phase is Phase.WAITING:
             self.waiting.remove(sequence)
         else:
             self.active.remove(sequence)
+            self._offer_again(sequence, now_s)
             self._let_go(sequence)
         sequence.phase = Phase.FINISHED
 
@@ -126,6 +128,25 @@ class Scheduler:
                 fresh.append(self._as_block(sequence, position))
         sequence.published = full
         self._store.save(fresh, lambda saved: self._device.give_back([blocks[saved.key]]))
+
+    def _offer_again(self, sequence: Sequence, now_s: float) -> None:
+        """A request is over: what is cached of its chain is offered to the tiers that lack it,
+        so that what was restored comes up into memory, and what was not worth a write may be
+        now. What was cleared meanwhile stays gone."""
+        keys = sequence.keys[: sequence.published]
+        again: list[Block] = []
+        blocks: dict[bytes, int] = {}
+        for position, key in enumerate(keys):
+            block = self._device.state.slot_of(key)
+            if block is not None:
+                self._device.hold(block)
+                blocks[key] = block
+                again.append(self._again(sequence, position, block))
+        self._store.ended(
+            Ending(keys=keys, at_s=now_s, output_tokens=sequence.answer_tokens),
+            again,
+            lambda saved: self._device.give_back([blocks[saved.key]]),
+        )
 
     def check_invariants(self) -> None:
         """Device and store add up; an idle engine holds no lease."""
@@ -272,6 +293,15 @@ class Scheduler:
             parent=sequence.parent_of(position),
             depth=position,
             created_s=self._device.wall_s() if created_s is None else created_s,
+        )
+
+    def _again(self, sequence: Sequence, position: int, block: int) -> Block:
+        """A cached block as it is offered once more: as old as it is."""
+        birth = self._device.births.get(block)
+        return replace(
+            self._as_block(sequence, position),
+            payload=self._device.view(block),
+            created_ms=None if birth is None else birth.created_s * 1000,
         )
 
     def _as_block(self, sequence: Sequence, position: int) -> Block:
