@@ -170,6 +170,11 @@ class Drive(Section):
         default=2 * GIB,
         description="Space left free on each file system, always: with less, nothing is written.",
     )
+    admission: Literal["reuse", "twice", "all"] = Field(
+        default="reuse",
+        description="Which blocks are written once a drive is full: those that are expected to be "
+        "used often enough, by what blocks like them were; those used twice; or all.",
+    )
     writes_per_day: Number = Field(
         default=1.0,
         ge=0,
