@@ -60,7 +60,8 @@ class _Runs(Generic[Figures]):
         self._done = multiprocessing.RawArray("q", len(cells))
 
     def share(self) -> float:
-        return sum(self._done) / (len(self._cells) * len(self._trace.requests))
+        done: int = sum(self._done)
+        return done / (len(self._cells) * len(self._trace.requests))
 
     def __call__(self, index: int) -> tuple[int, Replayed[Figures]]:
         done = 0
