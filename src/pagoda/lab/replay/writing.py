@@ -32,15 +32,15 @@ class Writing(Protocol):
 
     def makes_room(self, host: Residency, policy: Policy, count: int) -> None:
         """Memory, whose policy this is, is about to take `count` blocks."""
-        return
+        del host, policy, count
 
     def took(self, pairs: Pairs) -> None:
         """Memory took these blocks."""
-        return
+        del pairs
 
     def ended(self, ending: Ending, pairs: Pairs) -> None:
         """A request is over; `pairs` are its whole blocks, in prefix order."""
-        return
+        del ending, pairs
 
 
 class Spill(Writing):
