@@ -11,8 +11,8 @@ for: each gets a number of its own. The same goes for all of them if f is 0.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pagoda.core.trace.chains import Chains
@@ -24,67 +24,66 @@ def with_generated(
 ) -> list[TraceRequest]:
     """The requests, in order of arrival, with the blocks of their answers; `chains` has
     numbered those of their prompts."""
-    followers = _Followers(requests, block_tokens)
-    return [_answered(i, request, followers, chains) for i, request in enumerate(requests)]
+    answered = []
+    followers = _followers(requests, block_tokens)
+    for request, follower in zip(requests, followers, strict=True):
+        first, end = _answer(request, block_tokens)
+        named: tuple[int, ...] = ()
+        if follower is not None:
+            named = follower.prompt[first : min(end, follower.input_tokens // block_tokens)]
+        generated = named + chains.fresh(end - first - len(named))
+        answered.append(replace(request, generated=generated) if generated else request)
+    return answered
 
 
-def _answered(
-    place: int, request: TraceRequest, followers: _Followers, chains: Chains
-) -> TraceRequest:
-    first, end = followers.answer_of(request)
-    if first == end:
-        return request
-    follower = followers.first(place)
-    named = () if follower is None else follower.prompt[first : min(end, followers.whole(follower))]
-    return replace(request, generated=named + chains.fresh(end - first - len(named)))
+def _answer(request: TraceRequest, block_tokens: int) -> tuple[int, int]:
+    """From which block, and up to before which one, an answer's whole blocks lie."""
+    tokens = request.input_tokens + request.output_tokens
+    return request.input_tokens // block_tokens, tokens // block_tokens
 
 
-class _Followers:
-    """Finds the request that goes on where another one ended."""
+def _followers(requests: Sequence[TraceRequest], block_tokens: int) -> list[TraceRequest | None]:
+    """For each request the first later one that goes on behind its answer."""
+    lasts: list[int | None] = []  # each prompt's last whole block, if its answer completes others
+    for request in requests:
+        first, end = _answer(request, block_tokens)
+        lasts.append(request.prompt[first - 1] if 0 < first < end else None)
+    later = {block: _Later() for block in lasts if block is not None}
+    found: list[TraceRequest | None] = []
+    for request, last in zip(reversed(requests), reversed(lasts), strict=True):
+        found.append(None if last is None else _follower(request, later[last], block_tokens))
+        for block in later.keys() & request.prompt:
+            later[block].add(request)
+    return found[::-1]
 
-    def __init__(self, requests: Sequence[TraceRequest], block_tokens: int) -> None:
-        self._requests = requests
-        self._block_tokens = block_tokens
-        # Places of the requests by block, only of blocks that are the last whole one of a prompt
-        # whose answer completes others.
-        lasts = (self._last_whole(request) for request in requests)
-        asked = {block for block in lasts if block is not None}
-        self._places: defaultdict[int, list[int]] = defaultdict(list)
-        for place, request in enumerate(requests):
-            for block in asked.intersection(request.prompt):
-                self._places[block].append(place)
-        self._looked_at: defaultdict[int, int] = defaultdict(int)  # of those: not later any more
 
-    def whole(self, request: TraceRequest) -> int:
-        """How many blocks of a prompt are whole."""
-        return request.input_tokens // self._block_tokens
+def _follower(request: TraceRequest, later: _Later, block_tokens: int) -> TraceRequest | None:
+    """The first one with that many tokens whose prompt does not keep a partly filled block."""
+    first = request.input_tokens // block_tokens
+    tail = request.prompt[first:]
+    long_enough = later.at_least(request.input_tokens + request.output_tokens)
+    return next((r for r in long_enough if not tail or r.prompt[first] != tail[0]), None)
 
-    def answer_of(self, request: TraceRequest) -> tuple[int, int]:
-        """From which block, and up to before which one, an answer's whole blocks lie."""
-        tokens = request.input_tokens + request.output_tokens
-        return self.whole(request), tokens // self._block_tokens
 
-    def first(self, place: int) -> TraceRequest | None:
-        """The request that goes on behind the one at `place`; to be asked in order of places."""
-        request = self._requests[place]
-        last = self._last_whole(request)
-        if last is None:
-            return None
-        places = self._places[last]
-        start = self._looked_at[last]
-        while start < len(places) and places[start] <= place:
-            start += 1
-        self._looked_at[last] = start
-        later = (self._requests[places[i]] for i in range(start, len(places)))
-        return next((other for other in later if self._goes_on(request, other)), None)
+class _Later:
+    """The requests that have one block in their prompts, met from the last one to the first."""
 
-    def _last_whole(self, request: TraceRequest) -> int | None:
-        first, end = self.answer_of(request)
-        return request.prompt[first - 1] if 0 < first < end else None
+    def __init__(self) -> None:
+        self._met: list[TraceRequest] = []
+        self._longest: list[int] = []  # places of those longer than all that were met after them
 
-    def _goes_on(self, request: TraceRequest, other: TraceRequest) -> bool:
-        first = self.whole(request)
-        tail = request.prompt[first:]
-        return other.input_tokens >= request.input_tokens + request.output_tokens and (
-            not tail or other.prompt[first] != tail[0]
-        )
+    def add(self, request: TraceRequest) -> None:
+        """Meet one that is earlier than all others."""
+        longest = self._longest
+        while longest and self._met[longest[-1]].input_tokens <= request.input_tokens:
+            longest.pop()
+        longest.append(len(self._met))
+        self._met.append(request)
+
+    def at_least(self, tokens: int) -> Iterator[TraceRequest]:
+        """Those met so far, in order of arrival, from the first one that has so many tokens."""
+        count = bisect_right(self._longest, -tokens, key=lambda at: -self._met[at].input_tokens)
+        start = self._longest[count - 1] if count else -1
+        for at in range(start, -1, -1):
+            if self._met[at].input_tokens >= tokens:
+                yield self._met[at]
