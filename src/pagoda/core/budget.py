@@ -20,7 +20,9 @@ UNLIMITED_BYTES = 1 << 62
 _SMALLEST_GRANT_BYTES = 64 << 20
 _GRANTS_A_DAY = 96
 _GRANTS_A_LIFE = 4096
-_LIFE_DAYS = 5 * 365  # that drives are rated for
+_DAYS_A_YEAR = 365
+_LIFE_DAYS = 5 * _DAYS_A_YEAR  # that drives are rated for
+_PACE_SHOWS_S = 3600.0
 _LEAST_PART = 4  # of a grant, that is worth asking for
 
 
@@ -67,6 +69,7 @@ class WriteBudget:
         self._refill(away_s)
         self._filled_s = now_s
         self._written = account.written_bytes
+        self._began_s, self._began_bytes = now_s, account.written_bytes
         self._granting: Account | None = None
         self._pending = 0
         self.usable_bytes = UNLIMITED_BYTES if self.unlimited else 0
@@ -104,6 +107,18 @@ class WriteBudget:
             unspent = max(0, self._endurance.total_bytes - self.written_bytes)
             paces.append(unspent / (_LIFE_DAYS * DAY_S))
         return min(paces)
+
+    def life_years(self, now_s: float) -> float | None:
+        """How long until the drive has been written as much as it is meant for, at the pace since
+        the process began: the total, or else a day's bytes on each day of five years. None:
+        without a limit, and until an hour has shown the pace."""
+        meant = self._endurance.total_bytes or (self._endurance.day_bytes or 0) * _LIFE_DAYS
+        span_s = now_s - self._began_s
+        written = self.written_bytes - self._began_bytes
+        if not meant or span_s < _PACE_SHOWS_S or written <= 0:
+            return None
+        day_bytes = written / span_s * DAY_S
+        return max(0, meant - self.written_bytes) / day_bytes / _DAYS_A_YEAR
 
     def wants(self, now_s: float) -> bool:
         """Whether a grant should be asked for: less than half of one is left, and what there is

@@ -166,7 +166,8 @@ class Unfenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What is known of a drive's wear, health and space; None where it is not."""
+    """What is known of a drive's wear, health and space; None where it is not. `life_years` is
+    how long it lasts if it is written on like this."""
 
     tier: str
     used_percent: int | None
@@ -175,6 +176,7 @@ class Examined:
     free_bytes: int | None
     budget_bytes: int | None
     written_bytes: int
+    life_years: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,6 +174,7 @@ class Examiner:
                 free_bytes=patient.space.free_bytes if patient.space else None,
                 budget_bytes=None if budget.unlimited else budget.left_bytes(now_s),
                 written_bytes=budget.written_bytes,
+                life_years=budget.life_years(now_s),
             )
         )
 

@@ -136,6 +136,13 @@ SPECS: tuple[Spec, ...] = (
     Spec("pagoda_drive_free_bytes", Gauge, "Space free on its file system.", ("tier",)),
     Spec("pagoda_drive_budget_bytes", Gauge, "What may be written to it now.", ("tier",)),
     Spec("pagoda_drive_written_bytes", Gauge, "Written to it by Pagoda in all.", ("tier",)),
+    Spec(
+        "pagoda_drive_life_years",
+        Gauge,
+        "Until its total_writes, or writes_per_day over five years, are used up at the pace since "
+        "the start; after an hour.",
+        ("tier",),
+    ),
     Spec("pagoda_blocks_rebuilt_total", Counter, "Blocks found again after a restart.", ("tier",)),
     Spec(
         "pagoda_blocks_rebuild_dropped_total",
@@ -299,6 +306,7 @@ class Metrics:
             "pagoda_drive_free_bytes": event.free_bytes,
             "pagoda_drive_budget_bytes": event.budget_bytes,
             "pagoda_drive_written_bytes": event.written_bytes,
+            "pagoda_drive_life_years": event.life_years,
         }
         for name, value in known.items():
             if value is not None:

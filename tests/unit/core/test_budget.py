@@ -164,3 +164,42 @@ def test_directories_on_one_drive_share_its_budget() -> None:
     endurance = Endurance(day_bytes=2 * GIB, total_bytes=GIB)
     assert divided(endurance, 2) == Endurance(day_bytes=GIB, total_bytes=GIB)
     assert divided(Endurance(), 2) == Endurance()
+
+
+@given(st.integers(1, 1000), st.floats(0, 5))
+def test_the_pace_spends_what_the_bucket_holds_over_a_day(gib: int, days: float) -> None:
+    """A full bucket allows two days' bytes in one, an empty one what fills it."""
+    endurance = Endurance(day_bytes=gib * GIB)
+    now_ms = int(days * DAY_MS)
+    full = WriteBudget(endurance, new_account(endurance, now_ms=0), now_s=0.0, now_ms=now_ms)
+    empty = WriteBudget(
+        endurance, Account(left_bytes=0, written_bytes=0, at_ms=0), now_s=0.0, now_ms=0
+    )
+    assert full.pace(0.0) == pytest.approx(2 * gib * GIB / DAY_S)
+    assert empty.pace(0.0) == pytest.approx(gib * GIB / DAY_S)
+    assert empty.pace(days * DAY_S) == pytest.approx((1 + min(1, days)) * gib * GIB / DAY_S)
+
+
+def test_the_pace_of_a_total_is_five_years() -> None:
+    """A total is to last as long as drives are meant to; the lower of two paces counts."""
+    endurance = Endurance(total_bytes=5 * 365 * GIB)
+    budget = WriteBudget(endurance, new_account(endurance, now_ms=0), now_s=0.0, now_ms=0)
+    assert budget.pace(0.0) == pytest.approx(GIB / DAY_S)
+    both = Endurance(day_bytes=100 * GIB, total_bytes=5 * 365 * GIB)
+    budget = WriteBudget(both, new_account(both, now_ms=0), now_s=0.0, now_ms=0)
+    assert budget.pace(0.0) == pytest.approx(GIB / DAY_S)
+    none = Endurance()
+    assert WriteBudget(none, new_account(none, now_ms=0), now_s=0.0, now_ms=0).pace(0.0) is None
+
+
+@given(st.floats(0.1, 0.9), st.integers(2, 48))
+def test_life_is_what_is_left_at_the_pace_so_far(share: float, hours: int) -> None:
+    """Writing a share of a day's bytes on each day, a drive that is meant for five years of full
+    days lasts five years over the share, less what is gone; before an hour nobody can tell."""
+    life = Life(Endurance(day_bytes=100 * GIB))
+    for _ in range(hours):
+        life.now_s += 3600
+        life.write(int(share * 100 * GIB / 24))
+    expected = (5 * 365 * 100 * GIB - life.spent) / (life.spent / life.now_s * DAY_S) / 365
+    assert life.budget.life_years(life.now_s) == pytest.approx(expected, rel=1e-3)
+    assert life.budget.life_years(1800.0) is None

@@ -86,6 +86,7 @@ EXAMPLES: tuple[Event, ...] = (
         free_bytes=5,
         budget_bytes=6,
         written_bytes=7,
+        life_years=8.5,
     ),
     Preempted(request_id="r", blocks=4),
     finished(),
@@ -182,7 +183,14 @@ def test_a_fence_shows_while_it_stands(scrape: Scrape) -> None:
     assert scrape.value("pagoda_tier_fenced", tier="drive1") == 0
     assert scrape.value("pagoda_tier_fences_total", tier="drive1", reason="full") == 1
     unknown = dict.fromkeys(
-        ["used_percent", "spare_percent", "media_errors", "free_bytes", "budget_bytes"]
+        [
+            "used_percent",
+            "spare_percent",
+            "media_errors",
+            "free_bytes",
+            "budget_bytes",
+            "life_years",
+        ]
     )
     scrape.metrics(Examined(tier="drive1", written_bytes=9, **unknown))
     names = {name for name, labels in scrape.samples() if ("tier", "drive1") in labels}
