@@ -91,5 +91,5 @@ class OneTier:
 
 
 def key_of(block: int) -> Key:
-    """A traced block's id as a key."""
-    return Key(block.to_bytes(DIGEST_BYTES, "big"))
+    """A traced block's id as a key; none of them is `identity.ROOT`."""
+    return Key((block + 1).to_bytes(DIGEST_BYTES, "big"))
