@@ -16,6 +16,7 @@ from pagoda.store.level import Level
 from pagoda.store.wear import Wear
 from pagoda.testing.executor import SteppedExecutor
 from pagoda.testing.faults import FaultyTier
+from pagoda.tiers.remote.port import SharedTier
 from pagoda.tiers.sealed import SealedTier
 
 GIB = 1 << 30
@@ -70,10 +71,12 @@ class Pool(Harness):
         endurance: Endurance = NO_LIMIT,
         looked_after: bool = False,
         seed: int = 0,
+        admission: str = "all",
+        shared: SharedTier | None = None,
     ) -> None:
         self.drives = [Drive(f"drive{i}", slots, endurance) for i in range(drives)]
         self.looked_after = looked_after
-        super().__init__(upper=upper, lower=0, seed=seed)
+        super().__init__(upper=upper, lower=0, seed=seed, admission=admission, shared=shared)
 
     def ranks(self) -> list[list[SealedTier]]:
         above = [[SealedTier(self.upper)]] if self.upper.geometry.slots else []
@@ -81,7 +84,7 @@ class Pool(Harness):
 
     def care(self) -> dict[str, object]:
         now_s, now_ms = self.clock(), self.clock.wall_ms()
-        return {
+        return super().care() | {
             "wears": {d.tier.name: d.wear(now_s=now_s, now_ms=now_ms) for d in self.drives},
             "cares": {d.tier.name: d.care() for d in self.drives} if self.looked_after else {},
         }

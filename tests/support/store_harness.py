@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pagoda.core.events import Event
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.core.outcome import Outcome
+from pagoda.core.policy import Ending
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.store.executor import Runtime
 from pagoda.store.restore import Restore
@@ -46,6 +47,7 @@ class Harness:
         lower: int = 32,
         seed: int = 0,
         queue_bytes: int = 1 << 30,
+        admission: str = "all",
         shared: SharedTier | None = None,
         clock: FakeClock | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class Harness:
         self.upper = FaultyTier(Named("upper", upper))
         self.lower = FaultyTier(Named("lower", lower))
         self.queue_bytes = queue_bytes
+        self.admission = admission
         self.released: Counter[Key] = Counter()
         self.open()
 
@@ -71,7 +74,10 @@ class Harness:
                 observer=self.events.append,
             ),
             config=StoreConfig(
-                restore_deadline_s=2.0, write_deadline_s=30.0, queue_bytes=self.queue_bytes
+                restore_deadline_s=2.0,
+                write_deadline_s=30.0,
+                queue_bytes=self.queue_bytes,
+                admission=self.admission,
             ),
             **self.care(),
         )
@@ -92,20 +98,12 @@ class Harness:
 
     def save(self, keys: Sequence[Key]) -> None:
         """Queue a chain's blocks, each with the bytes that its key should have."""
-        self.store.save(
-            [
-                Block(
-                    namespace=NAMESPACE,
-                    key=key,
-                    parent=keys[i - 1] if i else ROOT,
-                    depth=i,
-                    tokens=16,
-                    payload=truth(key),
-                )
-                for i, key in enumerate(keys)
-            ],
-            self._take_back,
-        )
+        self.store.save(blocks_of(keys), self._take_back)
+
+    def end(self, keys: Sequence[Key], created_ms: int | None = None) -> None:
+        """A request for a chain ends, all of whose blocks are on the device."""
+        ending = Ending(keys=keys, at_s=self.clock(), output_tokens=16)
+        self.store.ended(ending, blocks_of(keys, created_ms), self._take_back)
 
     def _take_back(self, block: Block) -> None:
         """The caller's memory is its own again, and is used for something else at once."""
@@ -145,6 +143,22 @@ class Harness:
         slot = level.state.slot_of(key)
         assert slot is not None, f"{tier} does not hold the key"
         return slot
+
+
+def blocks_of(keys: Sequence[Key], created_ms: int | None = None) -> list[Block]:
+    """A chain's blocks as the device has them."""
+    return [
+        Block(
+            namespace=NAMESPACE,
+            key=key,
+            parent=keys[i - 1] if i else ROOT,
+            depth=i,
+            tokens=16,
+            payload=truth(key),
+            created_ms=created_ms,
+        )
+        for i, key in enumerate(keys)
+    ]
 
 
 def keys_of(count: int, *, salt: int = 0) -> list[Key]:

@@ -26,16 +26,21 @@ class Rank:
         self.name = _common_name([level.name for level in levels])
         self._last = -1  # position of the member that took the last run
 
-    def use(self, key: Key, now_s: float) -> Source | None:
-        """Where a member holds a block. It then counts as used: making room for the rest of its
-        chain must not drop it. A member that cannot be read now is no reason not to store the
-        block again, if another one can take it."""
+    def use(self, keys: Sequence[Key], now_s: float) -> list[Source | None]:
+        """Where members hold blocks of a chain, one a key. These count as used, tail first:
+        making room for the rest of the chain must not drop them. A member that cannot be read
+        now is no reason not to store a block again, if another one can take it."""
+        found: list[Source | None] = [None] * len(keys)
+        sound = bool(self._sound(now_s))
         for level in self.levels:
-            slot = level.state.slot_of(key)
-            if slot is not None and (level.readable(now_s) or not self._sound(now_s)):
-                level.residency.touch([slot])
-                return Source(level, slot)
-        return None
+            if sound and not level.readable(now_s):
+                continue
+            slots = [level.state.slot_of(key) for key in keys]
+            level.residency.touch([slot for slot in slots if slot is not None])
+            for at, slot in enumerate(slots):
+                if slot is not None:
+                    found[at] = Source(level, slot)
+        return found
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> list[int]:
         """Positions of the blocks that a member's policy finds worth a place, of some that none

@@ -126,15 +126,14 @@ class Writer:
         from here, which may lack it."""
         absent: list[Pending] = []
         held: list[Pending] = []
-        for item in items:
-            if item.block.key in self._queues[position]:
-                item.release()
-            elif (source := self._ranks[position].use(item.block.key, self._clock())) is None:
-                absent.append(item)
-            elif position + 1 < len(self._ranks):
+        sources = self._ranks[position].use([item.block.key for item in items], self._clock())
+        for item, source in zip(items, sources, strict=True):
+            if source is not None and position + 1 < len(self._ranks):
                 held.append(self._copied(source, item))
-            else:
+            elif source is not None or item.block.key in self._queues[position]:
                 item.release()
+            else:
+                absent.append(item)
         if held:
             self._pass(position + 1, held)
         return absent
