@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import NoReturn
 
 from pagoda.core.trace.port import NAMES, SECONDS, TOKENS, Malformed
 
@@ -13,7 +12,7 @@ _SHOWN = 40  # characters of a bad value
 def fields_of(line: str) -> dict[str, object]:
     """A line that is one JSON object."""
     try:
-        value = json.loads(line, parse_constant=_no_constant)
+        value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON: {shown(str(error))}") from error
     if not isinstance(value, dict):
@@ -80,7 +79,3 @@ def _repr(value: object) -> str:
         return repr(value)
     except ValueError:
         return "a very long number"
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")

@@ -2,8 +2,8 @@
 
 The next turn of a conversation has the answer in its prompt, so its blocks bear there the names
 that the answer's blocks had. Let a prompt of n tokens, answered with o, have f = n // size
-whole blocks, and e = (n + o) // size with the answer. Its answer's blocks are the blocks f to e,
-as far as they are whole, of the first later prompt that has the same first f blocks, has n + o
+whole blocks, and e = (n + o) // size with the answer. Its answer's blocks are the blocks f to e
+of the first later prompt that has the same first f blocks, has n + o
 tokens or more, and goes on differently behind them: the block that the answer fills up is not
 the one that the prompt left partly filled. Blocks that no later prompt names are never asked
 for: each gets a number of its own. The same goes for all of them if f is 0.
@@ -28,9 +28,7 @@ def with_generated(
     followers = _followers(requests, block_tokens)
     for request, follower in zip(requests, followers, strict=True):
         first, end = _answer(request, block_tokens)
-        named: tuple[int, ...] = ()
-        if follower is not None:
-            named = follower.prompt[first : min(end, follower.input_tokens // block_tokens)]
+        named = () if follower is None else follower.prompt[first:end]
         generated = named + chains.fresh(end - first - len(named))
         answered.append(replace(request, generated=generated) if generated else request)
     return answered

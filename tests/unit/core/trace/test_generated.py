@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import example, given
 from trace_lines import SIZE, Asked, conversations, json_lines
 
@@ -27,7 +29,7 @@ def named(requests: list[TraceRequest], place: int) -> tuple[int, ...]:
         longer = other.input_tokens >= end
         stays = n % SIZE and len(other.prompt) > first and other.prompt[first] == this.prompt[first]
         if same and longer and not stays:
-            return other.prompt[first : min(end, other.input_tokens) // SIZE]
+            return other.prompt[first : end // SIZE]
     return ()
 
 
@@ -38,6 +40,7 @@ FOLLOWING = Asked(1, (0, 0, 0, 0, 1, 1, 1, 1, 1, 0), ())
 @given(conversations)
 @example([FIRST, FOLLOWING])
 @example([FIRST, Asked(1, FIRST.prompt, ()), FOLLOWING])
+@example([FIRST, Asked(1, FIRST.prompt + FIRST.answer, ())])
 def test_answers_are_what_the_rule_says(requests: list[Asked]) -> None:
     """As many blocks as the answer completes: those that the rule names, then ones of which
     each occurs nowhere else in the trace."""
@@ -53,6 +56,18 @@ def test_answers_are_what_the_rule_says(requests: list[Asked]) -> None:
         fresh += request.generated[len(expected) :]
     assert len(fresh) == len(set(fresh))
     assert prompts.isdisjoint(fresh)
+
+
+def test_a_prompt_that_keeps_the_partly_filled_block_goes_on_elsewhere() -> None:
+    """Ids as some writers give them: the name of a block that was partly filled stays when it is
+    padded. Such a prompt does not have the answer behind it."""
+    codec = Mooncake(SIZE)
+    for ids, answer in (([1, 2], 4), ([1, 2, 3], 0), ([1, 4, 5], 0)):
+        tokens = 6 if answer else 12
+        fields = {"timestamp": 0, "input_length": tokens, "output_length": answer, "hash_ids": ids}
+        codec.take(json.dumps(fields))
+    first, _, following = codec.requests()
+    assert first.generated == following.prompt[1:2]
 
 
 def test_a_next_turn_has_the_answer_in_its_prompt() -> None:
