@@ -9,6 +9,7 @@ import pytest
 from pagoda.core.identity import Key
 from pagoda.core.keyindex import Leases
 from pagoda.core.policy import REGISTRY, Lru, Policy
+from pagoda.core.policy.belady import Belady
 from pagoda.testing.policy_conformance import SLOTS, EvictionPolicyConformance
 
 
@@ -18,6 +19,14 @@ class TestRegistered(EvictionPolicyConformance):
     @pytest.fixture(params=REGISTRY)
     def policy(self, request: pytest.FixtureRequest) -> Policy:
         return REGISTRY[request.param](SLOTS)
+
+
+class TestBelady(EvictionPolicyConformance):
+    """The bound, with nothing to come."""
+
+    @pytest.fixture
+    def policy(self) -> Policy:
+        return Belady(SLOTS)
 
 
 class OneTooMany(Lru):

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pagoda.core.policy.arc import Arc
 from pagoda.core.policy.ema import Ema
+from pagoda.core.policy.ema_literal import EmaLiteral
+from pagoda.core.policy.gdsf import Gdsf
+from pagoda.core.policy.lfu import Lfu
 from pagoda.core.policy.lru import Lru
+from pagoda.core.policy.lru2 import Lru2
 from pagoda.core.policy.port import Ending, Hint, Policy, Request
+from pagoda.core.policy.recent_window import RecentWindow
+from pagoda.core.policy.s3fifo import S3Fifo
+from pagoda.core.policy.sieve import Sieve
 
-# Each is made for a tier of so many slots.
+# Each is made for a tier of so many slots. Belady's optimum needs the future, and is not here.
 REGISTRY: dict[str, Callable[[int], Policy]] = {
     "lru": Lru,
+    "lru-2": Lru2,
+    "arc": Arc,
+    "s3-fifo": S3Fifo,
+    "sieve": Sieve,
+    "lfu": Lfu,
+    "gdsf": Gdsf,
+    "recent-window": RecentWindow,
     "ema": Ema,
+    "ema-literal": EmaLiteral,
 }
 
-__all__ = ["REGISTRY", "Ema", "Ending", "Hint", "Lru", "Policy", "Request"]
+__all__ = ["REGISTRY", "Ending", "Hint", "Lru", "Policy", "Request"]

@@ -1,6 +1,6 @@
 """An exponential average of a block's accesses, with its half-life in time.
 
-An access adds 1 to a block's heat, which halves every `half_life_s` seconds; the coldest block
+An access adds 1 to a block's heat, which halves in every half-life; the coldest block
 is dropped first. The heat of blocks that are gone is remembered for so many of them: without
 that, a block whose uses lie further apart than its stays would always look new. Reference:
 D. Lee et al., "LRFU: A spectrum of policies that subsumes the least recently used and least
@@ -30,11 +30,11 @@ class Ema(AccessPolicy):
     """
 
     def __init__(
-        self, slots: int, *, half_life_s: float = HALF_LIFE_S, remembered: int | None = None
+        self, slots: int, *, half_life: float = HALF_LIFE_S, remembered: int | None = None
     ) -> None:
         super().__init__(slots)
-        assert half_life_s > 0, "heat halves in a time above zero"
-        self._half_life_s = half_life_s
+        assert half_life > 0, "heat halves in a time above zero"
+        self._half_life = half_life
         self._gone: Ghosts[float] = Ghosts(
             _REMEMBERED + slots if remembered is None else remembered
         )
@@ -64,9 +64,13 @@ class Ema(AccessPolicy):
 
     def _heated(self, heat: float | None) -> float:
         """The heat after an access now."""
-        now = self._now_s / self._half_life_s
+        now = self._now() / self._half_life
         if heat is None or heat - now < _NEGLIGIBLE:
             return now
         if heat < now:
             return now + math.log2(1.0 + 2.0 ** (heat - now))
         return heat + math.log2(1.0 + 2.0 ** (now - heat))
+
+    def _now(self) -> float:
+        """Time in the unit of the half-life: seconds."""
+        return self._now_s

@@ -30,6 +30,10 @@ class Ghosts(Generic[V]):
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
 
+    def drop_oldest(self) -> None:
+        """Forget the key that was put first; KeyError if there is none."""
+        self._known.popitem(last=False)
+
     def get(self, key: Key) -> V | None:
         """What is known of a key."""
         return self._known.get(key)

@@ -39,25 +39,29 @@ class Ranked(Generic[R]):
         """Take a slot out of the order; KeyError if it is not in it."""
         del self._turn_of[slot]
 
-    def lowest(self, count: int, leases: Leases) -> list[int]:
-        """Up to `count` slots that nobody leases, lowest rank first."""
-        return [entry[2] for entry in self.lowest_entries(count, leases)]
-
-    def lowest_entries(self, count: int, leases: Leases) -> list[tuple[R, int, int]]:
-        """The same, each as (rank, turn, slot)."""
+    def lowest(self, count: int, leases: Leases | None) -> list[int]:
+        """Up to `count` slots that nobody leases (whoever leases them: None), lowest rank
+        first."""
         heap, turn_of = self._heap, self._turn_of
         seen: list[tuple[R, int, int]] = []
-        chosen: list[tuple[R, int, int]] = []
+        chosen: list[int] = []
         while heap and len(chosen) < count:
             entry = heapq.heappop(heap)
             if turn_of.get(entry[2]) != entry[1]:
                 continue  # stale: gone for good
             seen.append(entry)
-            if leases[entry[2]] == 0:
-                chosen.append(entry)
+            if leases is None or leases[entry[2]] == 0:
+                chosen.append(entry[2])
         for entry in seen:
             heapq.heappush(heap, entry)
         return chosen
+
+    def least(self) -> R | None:
+        """The lowest rank of all, leased or not; None if there is none."""
+        heap, turn_of = self._heap, self._turn_of
+        while heap and turn_of.get(heap[0][2]) != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def slots(self) -> list[int]:
         """All of them, in no order."""
