@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from pagoda.cli.serve import serve_config
-from pagoda.core.events import Evicted
+from pagoda.core.errors import ModelNotFound
+from pagoda.core.events import Ended, Evicted
+from pagoda.core.policy.port import Hint
+from pagoda.lab.replay.files import read_trace
 from pagoda.settings import Origin, Rank, Settings, mapping_layer, resolve
 from pagoda.settings.keys import all_keys
 
@@ -28,7 +31,8 @@ def test_every_server_setting_reaches_the_server() -> None:
         "max_waiting": 5,
         "shutdown_grace": "7s",
     }
-    assert set(changes) == set(Settings().server.__class__.model_fields) - {"api_key_file"}
+    elsewhere = {"api_key_file", "record"}  # read by the loader, and by the command itself
+    assert set(changes) == set(Settings().server.__class__.model_fields) - elsewhere
     plain = serve_config(Settings())
     for field, value in changes.items():
         layer = mapping_layer({"server": {field: value}}, Origin(Rank.FILE, "x.toml"))
@@ -133,3 +137,83 @@ def test_engine_server_and_metrics_are_joined(
     assert seen["metrics"] == (4.0, 3.0)
     ready = json.loads(result.out)
     assert (ready["url"], ready["model"]) == ("http://127.0.0.1:1234", "tiny")
+
+
+def serving_with(
+    monkeypatch: pytest.MonkeyPatch, *, open_engine: Any, run_server: Any = lambda *a, **k: None
+) -> None:
+    """Makes the command open and run these."""
+    composed = SimpleNamespace(open_engine=open_engine)
+    monkeypatch.setitem(sys.modules, "pagoda.serve.compose", composed)  # type: ignore[arg-type]
+    monkeypatch.setattr("pagoda.serve.server.run_server", run_server)
+    monkeypatch.setattr("pagoda.watch.logs.configure", lambda *given, **named: None)
+
+
+def test_requests_are_recorded_until_the_engine_is_closed(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the engine tells of goes into the recording, up to its last word, and into metrics."""
+    told: list[Any] = []
+    ended = Ended(
+        arrived_s=0.0,
+        prompt_tokens=9,
+        completion_tokens=1,
+        keys=(),
+        hint=Hint.ALIVE,
+        reason="stop",
+    )
+
+    class Recorded(Engine):
+        """An engine with blocks of 16 tokens."""
+
+        card = SimpleNamespace(block_tokens=16)
+
+    def open_engine(settings: Settings, observer: Any) -> Engine:
+        told.append(observer)
+        return Recorded()
+
+    def run_server(*given: Any, registry: Any, **named: Any) -> None:
+        told[0](ended)
+        told[0](Evicted(tier="drive", blocks=4))
+        told.append(registry.get_sample_value("pagoda_blocks_evicted_total", {"tier": "drive"}))
+
+    serving_with(monkeypatch, open_engine=open_engine, run_server=run_server)
+    (tmp_path / "tiny").mkdir()
+    result = pagoda("serve", "--model", "tiny", "--port", "0", "--record", "day.jsonl")
+    assert result.status == 0, result.err
+    assert told[1] == 4.0
+    trace = read_trace(tmp_path / "day.jsonl").trace
+    assert trace.block_tokens == 16
+    assert [(r.input_tokens, r.output_tokens, r.hint) for r in trace.requests] == [
+        (9, 1, Hint.ALIVE)
+    ]
+
+
+def test_a_file_that_is_no_recording_is_told_before_a_model_is_loaded(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file is named and kept, with the remedy."""
+
+    def open_engine(*given: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    serving_with(monkeypatch, open_engine=open_engine)
+    (tmp_path / "notes.txt").write_text("mine")
+    result = pagoda("serve", "--model", "tiny", "--port", "0", "--record", "notes.txt")
+    assert result.status == 2
+    assert "notes.txt" in result.err
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_recording(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing was asked, so there is nothing to keep."""
+
+    def open_engine(*given: object) -> None:
+        raise ModelNotFound("there is no model", path="tiny")
+
+    serving_with(monkeypatch, open_engine=open_engine)
+    result = pagoda("serve", "--model", "tiny", "--port", "0", "--record", "day.jsonl")
+    assert result.status != 0
+    assert not (tmp_path / "day.jsonl").exists()

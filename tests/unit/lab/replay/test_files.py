@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -112,6 +113,16 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
     assert told == sorted(told)
     assert told[-1] == (size, size)
     assert {total for _, total in told} == {size}
+
+
+def test_examples_of_the_reference_can_be_read(tmp_path: Path) -> None:
+    """Each format's lines in docs/reference/traces.md are lines of that format."""
+    page = Path(__file__).parents[4] / "docs" / "reference" / "traces.md"
+    found = []
+    for kind, text in re.findall(r"```(text|json)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        path = write(tmp_path / kind, text.splitlines())
+        found.append(read_trace(path).format)
+    assert found == ["runs", "mooncake", "bailian", "agentic", "pagoda"]
 
 
 @given(st.binary(max_size=200), st.booleans(), st.booleans())
