@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine_harness import BLOCK_TOKENS, EngineHarness, prompt_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from store_harness import NAMESPACE
 
@@ -12,6 +12,7 @@ from pagoda.engine.api import FinishReason
 
 
 @given(st.integers(1, 70), st.integers(1, 40), st.integers(0, 6))
+@example(10, BLOCK_TOKENS - 10, 10)
 def test_an_ended_request_names_its_prompt_and_what_was_computed(
     prompt: int, answer: int, turns: int
 ) -> None:
