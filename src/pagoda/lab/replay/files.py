@@ -62,6 +62,8 @@ def read_trace(
 
 
 class _Reader:
+    """One reading of one file."""
+
     def __init__(self, path: Path, on_bad: OnBad, block_tokens: int | None) -> None:
         self._path = path
         self._on_bad = on_bad
@@ -77,7 +79,7 @@ class _Reader:
             for line in _lines(text):
                 self._line += 1
                 self._take(line)
-                if self._line % PROGRESS_LINES == 0:
+                if total and self._line % PROGRESS_LINES == 0:
                     progress(raw.tell(), total)
             progress(total, total)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -113,6 +114,17 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
     assert told == sorted(told)
     assert told[-1] == (size, size)
     assert {total for _, total in told} == {size}
+
+
+def test_a_pipe_can_be_read(tmp_path: Path) -> None:
+    """What another program unpacks is read as it comes, though its length is not known."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    text = "0 600 3 0+2\n" * 1000
+    with ThreadPoolExecutor() as pool:
+        writing = pool.submit(path.write_text, text)
+        assert len(read_trace(path).trace.requests) == 1000
+        assert writing.result() == len(text)
 
 
 def test_examples_of_the_reference_can_be_read(tmp_path: Path) -> None:
