@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
+from pagoda.core.policy import Ending
 from pagoda.lab.sim.bad import BadBlocks
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DIRTY, DeviceMemory
@@ -192,6 +193,7 @@ class Requests:
     def end(self, request: Request) -> None:
         """A request is over, or is cancelled in the middle of its restore."""
         self.running.remove(request)
+        self._offer_again(request)
         late: set[int] = set()
         if request.restore is not None:
             late = {request.first + position for position in request.restore.flying()}
@@ -314,8 +316,26 @@ class Requests:
                     held[id(fresh[-1])] = block
         self._save(fresh, held)
 
+    def _offer_again(self, request: Request) -> None:
+        """What is cached of its chain goes to tiers that lack it."""
+        prompt, keys = request.prompt, request.prompt.keys[: request.first]
+        again: list[Block] = []
+        held: dict[int, int] = {}
+        for position, key in enumerate(keys):
+            block = self._memory.blocks.state.slot_of(key)
+            if block is not None:
+                self._memory.blocks.hold(block)
+                again.append(prompt.block(position, self._memory.views[block]))
+                held[id(again[-1])] = block
+        ending = Ending(keys=keys, at_s=self._clock(), output_tokens=0)
+        self._store.ended(ending, again, self._releasing(again, held))
+
     def _save(self, fresh: list[Block], held: dict[int, int]) -> None:
-        for saved in fresh:
+        self._store.save(fresh, self._releasing(fresh, held))
+
+    def _releasing(self, blocks: list[Block], held: dict[int, int]) -> Callable[[Block], None]:
+        """Blocks are about to be saved: what takes each back, once."""
+        for saved in blocks:
             self.unreleased[id(saved)] = saved
             self.cleared.discard(saved.key)
             if self._store.levels()[0].state.slot_of(saved.key) is None:
@@ -332,7 +352,7 @@ class Requests:
             else:
                 self._overwrite(saved.payload)
 
-        self._store.save(fresh, release)
+        return release
 
     def _overwrite(self, payload: memoryview) -> None:
         """The saver uses its memory for something else."""
