@@ -166,6 +166,18 @@ def test_a_renewed_pin_has_one_entry() -> None:
     assert book.add(pin("b", 0, 7)).id != first.id, "an owner each"
 
 
+def test_a_renewed_pin_keeps_its_place_before_older_ones_that_wait() -> None:
+    """A tier that grants a pin goes on to, though an older one would like its room."""
+    rooms = (Room(tier="device", slots=10, memory=True), Room(tier="host", slots=40, memory=True))
+    book = PinBook(rooms, PinLimits(total=0.5, owner=0.5))
+    book.add(pin("c", 0, 3))
+    waits = book.add(pin("b", 1, 4))
+    book.add(pin("a", 2, 2))
+    book.drop(lambda pin: pin.owner == "c")
+    assert waits.tiers == {"host"}
+    assert book.add(pin("a", 2, 2)).tiers == {"device", "host"}
+
+
 def test_a_smaller_tier_grants_what_it_can_and_loses_no_pin() -> None:
     """After a restart with less memory a pin may wait, and is granted once there is room."""
     book = PinBook(ROOMS, LIMITS)

@@ -203,6 +203,14 @@ def test_what_exceeds_a_budget_is_refused_and_changes_nothing(admin: AdminHarnes
     assert len(admin.told(PinDenied)) == 3
 
 
+def test_a_pin_that_is_over_uses_no_budget(admin: AdminHarness) -> None:
+    """From that moment on, whether or not the engine has turned since."""
+    pin(admin, 1, 16, expires_s=60)
+    admin.clock.advance(60)
+    pin(admin, 2, 16)
+    assert len(admin.admin.pins.all()) == 1
+
+
 @pytest.mark.parametrize(
     ("wish", "tokens"),
     [
@@ -440,6 +448,29 @@ def test_a_pin_that_cannot_be_written_down_holds_and_says_so(tmp_path: Path) -> 
     assert told == [False]
     (status,) = harness.admin.pins.all()
     assert not status.durable
+
+
+def test_a_pin_is_durable_with_the_write_that_has_it(admin: AdminHarness) -> None:
+    """Not with one that was on its way when it came."""
+    told: list[tuple[str, bool]] = []
+    ids = []
+    for first, owner in ((1, "a"), (2, "b")):
+        ids.append(
+            admin.admin.pin(
+                admin.tokens(first),
+                "",
+                PinWish(owner=owner),
+                lambda survives, owner=owner: told.append((owner, survives)),
+            )
+        )
+        admin.admin.poll()
+    assert admin.executor.step()
+    admin.store.poll()
+    assert told == [("a", True)]
+    assert [one.durable for one in admin.admin.pins.all()] == [True, False]
+    admin.settle()
+    assert told == [("a", True), ("b", True)]
+    assert [one.id for one in PinsFile([admin.directory]).pins] == ids
 
 
 # All of it at once.
