@@ -158,6 +158,21 @@ def test_ctrl_c_ends_the_processes_that_lab_crash_kills(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_end_of_a_replay_is_the_end_of_its_copies(tmp_path: Path, number: int) -> None:
+    """A Ctrl-C reaches all of a group, a kill one process only: no copy outlives it."""
+    trace = tmp_path / "long.runs"
+    trace.write_text("".join(f"1 51200 9 {at * 99}+100\n" for at in range(20_000)))
+    command = [*PAGODA, "replay", str(trace), "--policy", "lru", "--jobs", "2"]
+    with started(command) as process:
+        wait_until(lambda: len(alive_in(process.pid)) == 3)
+        if number == signal.SIGINT:
+            assert "Traceback" not in interrupt(process)
+        process.send_signal(number)
+        process.communicate(timeout=LIMIT_S)
+        wait_until(lambda: not alive_in(process.pid))
+
+
 def test_ctrl_c_ends_the_load_of_an_incident() -> None:
     """The generator of the load used to print a traceback."""
     with started([sys.executable, "-c", SMALL_INCIDENT]) as process:
