@@ -36,7 +36,10 @@ _SIZES = "sizes"
 _COSTS = "machine (two tiers)"
 
 Trace = Annotated[
-    Path, typer.Argument(help="A trace: .runs, Mooncake or Bailian JSON lines, or a recording.")
+    Path,
+    typer.Argument(
+        help="A trace: .runs, JSON lines of Mooncake, Bailian or agents, or a recording."
+    ),
 ]
 Policy = Annotated[
     str | None,
