@@ -3,9 +3,11 @@
 The block whose next use lies furthest ahead is dropped first, and a new block whose next use
 lies further ahead than that of all others is not let in. A use is a prompt with the block in
 it. Of equal next uses the deeper block goes first, so that what stays is prefix-closed: a
-parent is used no later than its child. References: L. A. Belady, "A study of replacement
-algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966; for the bypass,
-S. McFarling, "Cache replacement with dynamic exclusion", ISCA 1992.
+parent is used no later than its child. (Were an answer to make a block anew that was there
+before, dropping it until then would cost nothing; answers are taken not to.) References:
+L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
+Journal 5(2), 1966; for the bypass, S. McFarling, "Cache replacement with dynamic exclusion",
+ISCA 1992.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ _DEPTHS = 1 << 20  # more than a chain has blocks
 class Belady(Policy):
     """Furthest next use first over slots; see `core.policy.port.Policy` for the contract.
 
-    `prompts` are the chains of all requests in the order in which they will begin. The bound
-    holds if each request ends before the next one begins, and holds no lease while it inserts.
+    `prompts` are the chains of all requests in the order in which they will begin; each must
+    end before the next one begins.
     """
 
     def __init__(self, slots: int, prompts: Iterable[Sequence[Key]] = ()) -> None:

@@ -20,11 +20,11 @@ from pagoda.core.policy.accesses import AccessPolicy
 
 @dataclass(slots=True)
 class _Plan:
-    """What making room does: the victims, all that the hand passes (victims among it), and
-    what it takes the mark off."""
+    """What making room does: the victims, all that the hand passes up to the last of them and
+    whether it stays, and what it takes the mark off."""
 
     victims: dict[int, None] = field(default_factory=dict)
-    way: list[int] = field(default_factory=list)
+    way: list[tuple[int, bool]] = field(default_factory=list)
     bared: set[int] = field(default_factory=set)
 
 
@@ -43,20 +43,22 @@ class Sieve(AccessPolicy):
         self._plan: _Plan | None = None  # valid until anything changes
 
     def victims(self, count: int, leases: Leases) -> list[int]:
-        plan = _Plan()
+        plan, way = _Plan(), list[tuple[int, bool]]()
         circle = (self._ahead, self._passed)
         for slot in chain(*circle, *circle):
             if len(plan.victims) >= count:
                 break
             if slot in plan.victims:
                 continue
-            plan.way.append(slot)
-            if leases[slot]:
-                continue
-            if slot in self._marked and slot not in plan.bared:
+            stays = bool(leases[slot])
+            if not stays and slot in self._marked and slot not in plan.bared:
                 plan.bared.add(slot)
-            else:
+                stays = True
+            way.append((slot, stays))
+            if not stays:
                 plan.victims[slot] = None
+                plan.way += way
+                way.clear()
         self._plan = plan
         return list(plan.victims)
 
@@ -64,9 +66,9 @@ class Sieve(AccessPolicy):
         plan, self._plan = self._plan, None
         if plan is not None and list(plan.victims) == list(slots):
             self._marked -= plan.bared
-            for slot in plan.way:
+            for slot, stays in plan.way:
                 del self._ahead[slot]
-                if slot not in plan.victims:
+                if stays:
                     self._passed[slot] = None
                 self._turn()
         super().remove(slots)
