@@ -150,4 +150,4 @@ class EvictionPolicyConformance:
 
 
 def _key(turn: int, number: int) -> Key:
-    return Key(turn.to_bytes(16, "big") + number.to_bytes(16, "big"))
+    return Key((turn + 1).to_bytes(16, "big") + number.to_bytes(16, "big"))

@@ -8,6 +8,7 @@ from pagoda.core.policy.arc import Arc
 from pagoda.core.policy.ema import Ema
 from pagoda.core.policy.ema_literal import EmaLiteral
 from pagoda.core.policy.gdsf import Gdsf
+from pagoda.core.policy.heat import Heat
 from pagoda.core.policy.lfu import Lfu
 from pagoda.core.policy.lru import Lru
 from pagoda.core.policy.lru2 import Lru2
@@ -18,6 +19,7 @@ from pagoda.core.policy.sieve import Sieve
 
 # Each is made for a tier of so many slots. Belady's optimum needs the future, and is not here.
 REGISTRY: dict[str, Callable[[int], Policy]] = {
+    "heat": Heat,
     "lru": Lru,
     "lru-2": Lru2,
     "arc": Arc,

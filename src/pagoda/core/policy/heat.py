@@ -1,0 +1,129 @@
+"""Pagoda's own policy: hit density, as long as it beats plain LRU here.
+
+Two orders are kept over the same blocks: hit density (core.policy.density) and least recently
+used. The leader decides who is dropped. What the other one would hit is counted in a shadow of the
+tier, which has keys and no bytes; it takes the lead when it is ahead by a margin, in hits that
+decay over requests. Whatever traffic comes, the tier is then never far below LRU. Reference for
+choosing among policies by what their shadows hit: I. Ari et al., "ACME: Adaptive caching using
+multiple experts", WDAS 2002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.core.identity import Key
+from pagoda.core.keyindex import Leases
+from pagoda.core.policy.density import DensityOrder
+from pagoda.core.policy.port import Ending, Policy, Request
+from pagoda.core.policy.reuse import WORTHLESS
+from pagoda.core.policy.sessions import Sessions, Visit, whole_blocks
+from pagoda.core.policy.shadow import DensityShadow, LruShadow, leading
+from pagoda.core.policy.uses import Use
+from pagoda.core.recency import make_recency
+
+_HALF_LIFE = 1000  # requests
+_MARGIN = 0.002  # of the blocks asked for
+_DECAY = 0.5 ** (1 / _HALF_LIFE)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request that has begun: as the history sees it, and what it uses here and, when there is
+    one, in the shadow."""
+
+    visit: Visit
+    here: Use
+    shadow: Use | None = None
+
+
+class Heat(Policy):
+    """Hit density guarded by LRU; see `core.policy.port.Policy` for the contract."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions = Sessions()
+        self._density = DensityOrder(self._sessions.model, self._sessions.shared)
+        self._recency = make_recency(slots)
+        self._lru = LruShadow(slots)
+        self._shadow: DensityShadow | None = None  # of hit density, while LRU leads
+        self._open: dict[Request, _Open] = {}
+        self._race = Race()
+
+    @property
+    def leader(self) -> str:
+        """Which order decides now."""
+        return "density" if self._race.first_leads else "lru"
+
+    def begin(self, request: Request) -> None:
+        self._judge(request)
+        visit = self._sessions.begin(request)
+        level = self._sessions.model.level(visit.kind)
+        opened = _Open(visit, self._density.begin(request.keys, level, request.at_s))
+        if self._shadow is not None:
+            opened.shadow = self._shadow.order.begin(request.keys, level, request.at_s)
+        self._open[request] = opened
+
+    def end(self, request: Request, ending: Ending) -> None:
+        opened = self._open.pop(request)
+        kind = self._sessions.end(opened.visit, request, ending)
+        level = WORTHLESS if kind is None else self._sessions.model.level(kind)
+        partial = whole_blocks(request.keys, ending.keys) < len(request.keys)
+        beside = request.keys[-1] if partial else None
+        self._lru.fill(ending.keys, beside)
+        self._density.end(opened.here, ending.keys, level, beside=beside)
+        if self._shadow is not None and opened.shadow is not None:
+            self._shadow.fill(ending.keys, beside)
+            self._shadow.order.end(opened.shadow, ending.keys, level, beside=beside)
+
+    def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
+        self._density.insert(slots, keys, parents)
+        self._recency.touch(slots)
+
+    def touch(self, slots: Sequence[int]) -> None:
+        self._density.touch(slots)
+        self._recency.touch(slots)
+
+    def remove(self, slots: Sequence[int]) -> None:
+        self._density.remove(slots)
+        self._recency.remove(slots)
+
+    def victims(self, count: int, leases: Leases) -> list[int]:
+        if self._race.first_leads:
+            return self._density.victims(count, leases)
+        return self._recency.oldest(count, leases)
+
+    def tracked(self) -> set[int]:
+        tracked = self._density.tracked()
+        assert tracked == set(self._recency.slots()), "heat: its two orders are out of step"
+        return tracked
+
+    def _judge(self, request: Request) -> None:
+        """Count what each order hits of a request, and let the better one lead."""
+        order = self._density if self._shadow is None else self._shadow.order
+        density = leading(request.keys, order.slot_of)
+        self._race.run(density, self._lru.hits(request.keys), of=len(request.keys))
+        if self._race.first_leads:
+            self._shadow = None
+        elif self._shadow is None:
+            self._shadow = DensityShadow(self._slots, self._density)
+            for opened in self._open.values():
+                opened.shadow = self._shadow.twins[opened.here]
+
+
+class Race:
+    """Two runners and who leads: the other one does when it is ahead by a margin."""
+
+    def __init__(self) -> None:
+        self.first_leads = True
+        self._first = self._second = self._all = 0.0
+
+    def run(self, first: int, second: int, *, of: int) -> None:
+        """One more request: what each hit of so many blocks."""
+        self._first = self._first * _DECAY + first
+        self._second = self._second * _DECAY + second
+        self._all = self._all * _DECAY + of
+        ahead = self._first - self._second
+        if abs(ahead) > _MARGIN * self._all:
+            self.first_leads = ahead > 0

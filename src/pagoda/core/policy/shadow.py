@@ -1,0 +1,79 @@
+"""Shadows of a tier: what it would hold, and hit, under one policy alone. Keys without bytes.
+
+A shadow fills when a request is over, as a tier does that finds room as it needs it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Sequence
+
+import numpy as np
+
+from pagoda.core.identity import ROOT, Key
+from pagoda.core.policy.density import DensityOrder
+
+
+class LruShadow:
+    """Least recently used, tail first."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._order: OrderedDict[Key, None] = OrderedDict()
+
+    def hits(self, keys: Sequence[Key]) -> int:
+        """How many leading blocks are there."""
+        return leading(keys, self._order)
+
+    def fill(self, chain: Sequence[Key], beside: Key | None) -> None:
+        """A request leaves a chain, and perhaps a block beside it."""
+        order = self._order
+        if beside is not None:
+            order[beside] = None
+            order.move_to_end(beside)
+        for key in reversed(chain):
+            order[key] = None
+            order.move_to_end(key)
+        while len(order) > self._slots:
+            order.popitem(last=False)
+
+
+class DensityShadow:
+    """Hit density alone, from what the tier holds now on. It learns nothing of its own."""
+
+    def __init__(self, slots: int, order: DensityOrder) -> None:
+        self.order, self.twins = order.copy()
+        taken = self.order.tracked()
+        self._free = [slot for slot in range(slots) if slot not in taken]
+        self._held = np.zeros(slots, dtype=np.int32)
+
+    def fill(self, chain: Sequence[Key], beside: Key | None) -> None:
+        """A request leaves a chain, and perhaps a block beside it; what is there of it stays."""
+        slot_of = self.order.slot_of
+        pairs = [*zip(chain, [ROOT, *chain], strict=False)]
+        if beside is not None:
+            pairs.append((beside, ROOT))
+        missing = [pair for pair in pairs if pair[0] not in slot_of]
+        held = [slot_of[key] for key, _ in pairs if key in slot_of]
+        self._make_room(len(missing), held)
+        slots = [self._free.pop() for _ in range(min(len(missing), len(self._free)))]
+        new = missing[: len(slots)]
+        self.order.insert(slots, [key for key, _ in new], [parent for _, parent in new])
+
+    def _make_room(self, count: int, held: Sequence[int]) -> None:
+        wanted = count - len(self._free)
+        if wanted <= 0:
+            return
+        self._held[held] = 1
+        victims = self.order.victims(wanted, self._held)
+        self._held[held] = 0
+        self.order.remove(victims)
+        self._free += victims
+
+
+def leading(keys: Sequence[Key], present: Container[Key]) -> int:
+    """How many keys are present before the first that is not."""
+    for position, key in enumerate(keys):
+        if key not in present:
+            return position
+    return len(keys)
