@@ -26,7 +26,7 @@ CHAINS, DEPTH = 4, 3
 
 def key(chain: int, depth: int) -> Key:
     """A block of some chain; a chain's blocks follow each other."""
-    return Key(bytes([chain, depth]) + bytes(30))
+    return Key(bytes([chain + 1, depth]) + bytes(30))  # zeros alone are the root
 
 
 def run(chain: int, blocks: int) -> list[Key]:
@@ -142,7 +142,7 @@ class PinnedMachine(RuleBasedStateMachine):
 def test_pins_hold_under_every_policy(policy: str) -> None:
     """A thousand random walks of requests, pins and losses, whatever the policy is."""
     machine = type("Machine", (PinnedMachine,), {"policy": policy})
-    run_state_machine_as_test(machine, settings=settings(max_examples=150, stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=30))
 
 
 def test_a_pinned_block_is_always_worth_its_place() -> None:
