@@ -19,8 +19,8 @@ from pagoda.lab.replay.what_if import Machine
 from pagoda.settings.units import format_size, parse_size
 
 ALL = "all"
-CHOSEN = "lru,ema,belady"
-OWN = "ema"  # for --what-if
+CHOSEN = "lru,heat,belady"
+OWN = "heat"  # for --what-if
 CAPACITIES = "1%,2%,5%,10%"
 HOST, DRIVE = "1%", "4%"
 WRITES = "spill,reuse"
