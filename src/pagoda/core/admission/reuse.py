@@ -1,7 +1,7 @@
-"""Admit what is expected to be used often enough to be worth a write.
+"""Admit what is expected to be used more often than blocks usually are.
 
-How often that is follows the write budget (core.admission.threshold). While the medium has
-slots that no block has yet, everything is written: it pushes out nothing.
+How much more follows the write budget (core.admission.threshold). While the medium has slots
+that no block has yet, everything is written: it pushes out nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pagoda.core.admission.uses import Uses
 from pagoda.core.identity import Key
 from pagoda.core.policy.port import Ending
 
-WORTH = 0.6  # uses a written block; docs/reference/policies.md says what it was fixed on
+WORTH = 1.0  # what is usual; docs/reference/policies.md says what it was fixed on
 
 
 class Reuse(Admission):
-    """`uses` says what to expect; `worth` is how many uses a write has to bring at least."""
+    """`uses` says what to expect; `worth` is what a write has to bring at least, in multiples of
+    the uses that follow the use of a block in the mean."""
 
     def __init__(self, uses: Uses, worth: float = WORTH) -> None:
         self._uses = uses
@@ -28,7 +29,7 @@ class Reuse(Admission):
         self._uses.end(ending)
 
     def judge(self, keys: Sequence[Key], parents: Sequence[Key], room: Room) -> list[Verdict]:
-        least = self._threshold.at(room.now_s, room.pace)
+        least = self._threshold.at(room.now_s, room.pace) * self._uses.usual()
         known = [self._verdict(key, least) for key in keys[room.free :]]
         verdicts = closed(keys, parents, [Verdict.WRITE] * (len(keys) - len(known)) + known)
         self._threshold.wrote(verdicts.count(Verdict.WRITE) * room.block_bytes)

@@ -14,7 +14,7 @@ _CEILING = 32.0
 
 
 class Threshold:
-    """Worth is in uses a block. Times are seconds of one monotonic clock."""
+    """Worth is in multiples of what is usual. Times are seconds of one monotonic clock."""
 
     def __init__(self, floor: float) -> None:
         assert 0 < floor < _CEILING, "a floor is above 0 and below the ceiling"

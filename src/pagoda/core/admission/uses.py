@@ -21,10 +21,12 @@ from pagoda.core.policy.port import Ending
 _HALF_LIFE = 100_000  # blocks, after which a count weighs half
 _LEAN = 300  # blocks of a wider class that a narrower one begins with
 _FIRST_USES = (0.25, 1.0, 1.0)  # expected of a block used once, twice, more often
+_FIRST_USUAL = 0.5
 _SPAN = 0.5  # of what is remembered
 _TRIALS_A_BLOCK = 3
 
 _Name = tuple[int, ...]  # of a class: uses, bits of the number of new blocks
+_ALL: _Name = ()
 
 
 class Uses(Protocol):
@@ -36,6 +38,10 @@ class Uses(Protocol):
 
     def expected(self, key: Key) -> float | None:
         """How many uses of a block will follow its last one; None for an unknown block."""
+        ...
+
+    def usual(self) -> float:
+        """How many follow the use of a block in the mean, whatever block it is."""
         ...
 
 
@@ -108,6 +114,10 @@ class LearnedUses(Uses):
             uses = known.mean(uses) if known else uses
         return uses
 
+    def usual(self) -> float:
+        known = self._classes.get(_ALL)
+        return known.mean(_FIRST_USUAL) if known else _FIRST_USUAL
+
     def _use(self, block: _Known, new: int, trials: dict[int, _Trial]) -> None:
         """A request uses a block; `trials` are its own so far, by uses."""
         for trial in block.trials:
@@ -122,5 +132,5 @@ class LearnedUses(Uses):
         while self._open_blocks > self._most * _SPAN:
             trial = self._open.popleft()
             self._open_blocks -= trial.blocks
-            for name in (trial.name[:1], trial.name):
+            for name in (_ALL, trial.name[:1], trial.name):
                 self._classes.setdefault(name, _Class()).count(trial)

@@ -38,10 +38,13 @@ def judge(admission: Admission, keys: list[Key], room: Room = FULL) -> list[Verd
 
 
 class Foretold:
-    """Expects what it is told to."""
+    """Expects what it is told to; four uses are usual."""
 
     def __init__(self, uses: dict[Key, float]) -> None:
         self.uses = uses
+
+    def usual(self) -> float:
+        return 4.0
 
     def end(self, ending: Ending) -> None:
         """Learns nothing."""
@@ -108,9 +111,9 @@ def test_twice_remembers_the_last_ones_and_forgets_old_ones(remembered: int, lat
 
 
 def test_reuse_writes_what_is_worth_it() -> None:
-    """A block is written when as many uses are expected as a write has to bring, and waits when
-    nothing is known of it."""
-    admission = Reuse(Foretold({key(1): 0.5, key(2): 0.49}), worth=0.5)
+    """A block is written when as many uses are expected as a write has to bring, in multiples of
+    what is usual, and waits when nothing is known of it."""
+    admission = Reuse(Foretold({key(1): 2.0, key(2): 1.99}), worth=0.5)
     assert [judge(admission, chain(n)) for n in (1, 2, 3)] == [[WRITE], [DECLINE], [WAIT]]
 
 
@@ -156,6 +159,7 @@ def test_expectation_approaches_the_true_mean() -> None:
         assert expected is not None
         found.append(expected)
     assert found == pytest.approx([2, 1, 0], abs=0.15)
+    assert uses.usual() == pytest.approx(1, abs=0.1)
 
 
 @given(st.integers(2, 30), chains)
