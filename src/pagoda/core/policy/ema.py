@@ -67,9 +67,7 @@ class Ema(AccessPolicy):
         now = self._now() / self._half_life
         if heat is None or heat - now < _NEGLIGIBLE:
             return now
-        if heat < now:
-            return now + math.log2(1.0 + 2.0 ** (heat - now))
-        return heat + math.log2(1.0 + 2.0 ** (now - heat))
+        return now + math.log2(1.0 + 2.0 ** (heat - now))
 
     def _now(self) -> float:
         """Time in the unit of the half-life: seconds."""

@@ -6,10 +6,13 @@ import random
 from collections.abc import Callable
 
 import naive_policies as naive
+import numpy as np
 import pytest
 
-from pagoda.core.policy import REGISTRY, Policy
+from pagoda.core.identity import ROOT
+from pagoda.core.policy import REGISTRY, Policy, Request
 from pagoda.core.policy.ema import Ema
+from pagoda.core.policy.gdsf import Gdsf
 from pagoda.lab.replay.one_tier import OneTier, key_of
 
 NAIVE: dict[str, Callable[[int], naive.NaiveTier]] = {
@@ -39,15 +42,19 @@ def test_it_keeps_what_its_definition_keeps(name: str, capacity: int) -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_asking_has_no_effect_on_what_comes(name: str) -> None:
-    """A twin that is asked for victims before every request keeps the same blocks."""
+    """A twin that is asked for victims before every request keeps the same blocks, though
+    others than it named may go."""
     asked, alone = (_tier(REGISTRY[name]) for _ in range(2))
     rng = random.Random(1)
     for request in naive.requests(3):
         for _ in range(rng.randrange(3)):
             state = asked.residency.state
             asked.residency._policy.victims(rng.randint(1, 20), state.leases)
-        asked.replay(request)
-        alone.replay(request)
+        published = alone.residency.state.published_slots()
+        gone = rng.sample(published, len(published) // 3) if rng.random() < 0.3 else []
+        for tier in (asked, alone):
+            tier.residency.retire(gone)
+            tier.replay(request)
         assert _held(asked) == _held(alone)
 
 
@@ -64,6 +71,20 @@ def test_what_goes_for_other_reasons_is_forgotten(name: str) -> None:
         count = tier.residency.state.published_count()
         victims = tier.residency._policy.victims(count, tier.residency.state.leases)
         assert sorted(victims) == sorted(tier.residency.state.published_slots())
+
+
+def test_a_bad_block_does_not_age_the_rest() -> None:
+    """GDSF: a hot block that is dropped for another reason leaves the age with the coldest, so
+    that a new block still goes before one that was hit often."""
+    policy = Gdsf(8)
+    hot, warm, cold, new = (key_of(block) for block in range(4))
+    policy.insert([0, 1, 2], [hot, warm, cold], [ROOT] * 3)
+    for key, times in ((hot, 4), (warm, 3), (cold, 1)):
+        for _ in range(times):
+            policy.begin(Request(keys=[key], at_s=0.0, tokens=naive.BLOCK_TOKENS))
+    policy.remove([0])
+    policy.insert([3], [new], [ROOT])
+    assert policy.victims(3, np.zeros(8, dtype=np.int32)) == [2, 3, 1]
 
 
 def test_heat_is_forgotten_beyond_the_number_remembered() -> None:
