@@ -30,10 +30,9 @@ def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> S
     """Which tiers to open for blocks of `block_bytes` that come from a pool of `device_blocks`.
     Raises SettingsError for keys that cannot be read, and for a shared store that cannot be
     spoken to at that address, or without a package."""
-    # What waits for the first tier holds device blocks. Memory takes them at once; a drive or a
+    # What waits holds device blocks where memory, if there is any, does not take it. A drive or a
     # shared store may be stuck, and must leave the engine half of its pool.
-    half_bytes = device_blocks * block_bytes // 2
-    queue_bytes = _QUEUE_BYTES if settings.host.capacity else min(_QUEUE_BYTES, half_bytes)
+    queue_bytes = min(_QUEUE_BYTES, device_blocks * block_bytes // 2)
     drive = settings.drive
     return StorePlan(
         block_bytes=block_bytes,
