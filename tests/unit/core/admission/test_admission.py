@@ -38,13 +38,14 @@ def judge(admission: Admission, keys: list[Key], room: Room = FULL) -> list[Verd
 
 
 class Foretold:
-    """Expects what it is told to; four uses are usual."""
+    """Expects what it is told to."""
 
-    def __init__(self, uses: dict[Key, float]) -> None:
+    def __init__(self, uses: dict[Key, float], usual: float) -> None:
         self.uses = uses
+        self.mean = usual
 
     def usual(self) -> float:
-        return 4.0
+        return self.mean
 
     def end(self, ending: Ending) -> None:
         """Learns nothing."""
@@ -110,10 +111,11 @@ def test_twice_remembers_the_last_ones_and_forgets_old_ones(remembered: int, lat
         assert judge(admission, chain(1)) == [DECLINE]
 
 
-def test_reuse_writes_what_is_worth_it() -> None:
-    """A block is written when as many uses are expected as a write has to bring, in multiples of
-    what is usual, and waits when nothing is known of it."""
-    admission = Reuse(Foretold({key(1): 2.0, key(2): 1.99}), worth=0.5)
+@pytest.mark.parametrize(("usual", "least"), [(0.4, 0.4), (1.0, 1.0), (4.0, 1.0)])
+def test_reuse_writes_what_is_worth_it(usual: float, least: float) -> None:
+    """A block is written when as many uses are expected as is usual, or one; it waits when nothing
+    is known of it."""
+    admission = Reuse(Foretold({key(1): least, key(2): least - 0.01}, usual))
     assert [judge(admission, chain(n)) for n in (1, 2, 3)] == [[WRITE], [DECLINE], [WAIT]]
 
 
