@@ -134,12 +134,10 @@ class ReuseModel:
         shape = (self._factors.size, BINS)
         ended = np.bincount(places, minlength=size).reshape(shape)
         events = np.bincount(places[gaps >= 0], minlength=size).reshape(shape)
-        partly_s: Floats = np.bincount(places, weights=ends - edges[bins], minlength=size).reshape(
-            shape
-        )
+        partly_s = np.bincount(places, weights=ends - edges[bins], minlength=size).reshape(shape)
         passed = ended[:, ::-1].cumsum(axis=1)[:, ::-1] - ended
-        risk_s = partly_s + passed.astype(np.float64) * np.diff(edges)
-        return events.astype(np.float64), risk_s
+        risk_s = partly_s + passed * np.diff(edges)
+        return np.asarray(events, np.float64), np.asarray(risk_s, np.float64)
 
 
 def _product(factors: Sequence[Floats]) -> Floats:

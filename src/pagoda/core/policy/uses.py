@@ -88,7 +88,7 @@ class Uses:
                 use = queue.popleft()
                 if use.slots or use.open:
                     to = bisect_right(EDGES_S, now_s - use.at_s) - 1
-                    self._move(use, use.level, min(to, BINS - 1))
+                    self._move(use, use.level, max(age + 1, min(to, BINS - 1)))
                     if use.bin < BINS - 1:
                         self._aging[use.bin].append(use)
 
