@@ -67,16 +67,25 @@ class DensityOrder:
 
     # Blocks.
 
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> range:
+        """How many new blocks of a request are worth more than what would go for them; see
+        `core.policy.port.Policy`. Of what no request asked for, all."""
+        missing = len(keys) - free
+        use = self._use_of_new(keys[0], parents[0]) if missing > 0 else None
+        if use is None or not use.asked:
+            return range(len(keys))
+        worse = Naming(self, missing, None, below=self.uses.score(use)).chosen
+        return range(free + len(worse))
+
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
         """New blocks belong to the request that waits for them, or that used their parents."""
         stray: Use | None = None
         for slot, key, parent in zip(slots, keys, parents, strict=True):
             above = None if parent == ROOT else self.slot_of.get(parent)
-            use = self._awaited.pop(key, None) if self._awaited else None
-            if use is None and above is not None:
-                use = self.use[above]
+            use = self._use_of_new(key, parent)
             if use is None:
                 use = stray = stray or self.uses.new(NEUTRAL, asked=False)
+            self._awaited.pop(key, None)
             self.slot_of[key] = slot
             self._key[slot] = key
             self.parent[slot] = parent
@@ -131,6 +140,13 @@ class DensityOrder:
         copy.children, copy.heat = dict(self.children), dict(self.heat)
         copy.warm = list(self.warm)
         return copy, twins
+
+    def _use_of_new(self, key: Key, parent: Key) -> Use | None:
+        """The use that a new block falls to."""
+        use = self._awaited.get(key)
+        if use is None and parent in self.slot_of:
+            use = self.use[self.slot_of[parent]]
+        return use
 
     # Leaves.
 

@@ -77,6 +77,11 @@ class Heat(Policy):
             self._shadow.fill(ending.keys, beside)
             self._shadow.order.end(opened.shadow, ending.keys, level, beside=beside)
 
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:
+        if self._race.first_leads:
+            return self._density.admits(keys, parents, free)
+        return range(len(keys))
+
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
         self._density.insert(slots, keys, parents)
         self._recency.touch(slots)

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 class Naming:
     """A walk over the leaves of an order from the lowest worth up; `chosen` is what it names.
 
+    It ends at `count` victims, or where worth reaches `below`. `leases` None: nobody holds any.
     Leaves come by the score of their use, shared ones by their heat. A parent whose last child
     was named becomes a leaf of the walk.
     """
 
-    def __init__(self, order: DensityOrder, count: int, leases: Leases) -> None:
+    def __init__(
+        self, order: DensityOrder, count: int, leases: Leases | None, *, below: float = math.inf
+    ) -> None:
         self.chosen: list[int] = []
         self._order = order
         self._left = count
+        self._below = below
         self._leases = leases
         self._warm = 0  # how many warm leaves were passed
         self._taken: dict[Key, int] = {}  # children named, by their parent's key
@@ -33,6 +37,8 @@ class Naming:
 
     def _walk(self) -> None:
         for score, uses in self._order.uses.ascending():
+            if score >= self._below:
+                break
             self._pass_warm(heat_of(score, self._order.uses.now_s))
             for use in uses:
                 for slot in reversed(use.leaves):
@@ -41,8 +47,8 @@ class Naming:
                     if self._left <= 0:
                         return
                     self._take(slot)
-        self._pass_warm(math.inf)
-        self._pass_freed(math.inf)
+        self._pass_warm(heat_of(self._below, self._order.uses.now_s))
+        self._pass_freed(self._below)
 
     def _pass_warm(self, limit: float) -> None:
         warm = self._order.warm
@@ -55,7 +61,7 @@ class Naming:
             self._take(heapq.heappop(self._freed)[2])
 
     def _take(self, slot: int) -> None:
-        if self._leases[slot] != 0:
+        if self._leases is not None and self._leases[slot] != 0:
             return
         self.chosen.append(slot)
         self._left -= 1

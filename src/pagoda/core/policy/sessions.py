@@ -50,7 +50,8 @@ class Sessions:
                 self.model.reused(number, request.at_s)
                 turn, continued = last_turn + 1, position + 1
                 break
-        self.shared.used(keys[:known], request.at_s, continued=continued)
+        own = known if continued else 0  # what the last turn left, its answer with it
+        self.shared.used(keys[:known], request.at_s, own=own)
         for key in keys:
             self._seen.put(key, None)
         return Visit(Kind(turn, len(keys) - known, request.hint), known, continued)

@@ -54,6 +54,9 @@ class DensityShadow:
         if beside is not None:
             pairs.append((beside, ROOT))
         missing = [pair for pair in pairs if pair[0] not in slot_of]
+        keys, parents = [key for key, _ in missing], [parent for _, parent in missing]
+        if missing:
+            del missing[len(self.order.admits(keys, parents, len(self._free))) :]
         held = [slot_of[key] for key, _ in pairs if key in slot_of]
         self._make_room(len(missing), held)
         slots = [self._free.pop() for _ in range(min(len(missing), len(self._free)))]

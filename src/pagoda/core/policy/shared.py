@@ -32,22 +32,22 @@ class SharedBlocks:
         """The heat of a shared block; None for others."""
         return self._heat.get(key)
 
-    def used(self, keys: Sequence[Key], at_s: float, *, continued: int) -> None:
-        """A request uses blocks that earlier ones had. The first `continued` are its own
+    def used(self, keys: Sequence[Key], at_s: float, *, own: int) -> None:
+        """A request uses blocks that earlier ones had. The first `own` are its
         session's; by the others it shares them with another session."""
         now = at_s / _HALF_LIFE_S
         for position, key in enumerate(keys):
             heat = self._heat.get(key)
             if heat is not None:
                 self._heat.put(key, now + math.log2(1.0 + 2.0 ** min(heat - now, 0.0)))
-            elif position >= continued:
+            elif position >= own:
                 self._heat.put(key, now + _SECOND_USE)
 
 
 def heat_of(density: float, at_s: float) -> float:
     """The heat of a block that promises so many hits a second now."""
-    if density <= 0:
-        return -math.inf
+    if density <= 0 or density == math.inf:
+        return math.copysign(math.inf, density - 1)
     return math.log2(density * _HALF_LIFE_S / (_CREDIT * math.log(2))) + at_s / _HALF_LIFE_S
 
 
