@@ -45,18 +45,18 @@ class DensityOrder:
         for key in keys:
             slot = self.slot_of.get(key)
             if slot is None:
+                use.awaits = key
                 self._awaited[key] = use
                 break
             self._attach(slot, key, use)
         return use
 
-    def end(self, use: Use, keys: Sequence[Key], level: int, *, beside: Key | None) -> None:
+    def end(self, use: Use, level: int, *, beside: Key | None) -> None:
         """It is over, and its level is known better. `beside` is a block of its prompt that
         no chain goes on from."""
         use.open = False
-        for key in keys:
-            if self._awaited.get(key) is use:
-                del self._awaited[key]
+        if use.awaits is not None and self._awaited.get(use.awaits) is use:
+            del self._awaited[use.awaits]
         if level != use.level:
             self.uses.relevel(use, level)
         slot = None if beside is None else self.slot_of.get(beside)

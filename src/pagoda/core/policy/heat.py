@@ -69,13 +69,13 @@ class Heat(Policy):
         opened = self._open.pop(request)
         kind = self._sessions.end(opened.visit, request, ending)
         level = WORTHLESS if kind is None else self._sessions.model.level(kind)
-        partial = whole_blocks(request.keys, ending.keys) < len(request.keys)
+        partial = whole_blocks(request.keys, ending.keys) == len(request.keys) - 1
         beside = request.keys[-1] if partial else None
         self._lru.fill(ending.keys, beside)
-        self._density.end(opened.here, ending.keys, level, beside=beside)
+        self._density.end(opened.here, level, beside=beside)
         if self._shadow is not None and opened.shadow is not None:
             self._shadow.fill(ending.keys, beside)
-            self._shadow.order.end(opened.shadow, ending.keys, level, beside=beside)
+            self._shadow.order.end(opened.shadow, level, beside=beside)
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:
         if self._race.first_leads:

@@ -47,14 +47,19 @@ class Naming:
                     if self._left <= 0:
                         return
                     self._take(slot)
-        self._pass_warm(heat_of(self._below, self._order.uses.now_s))
-        self._pass_freed(self._below)
+        self._pass_warm(math.nextafter(heat_of(self._below, self._order.uses.now_s), -math.inf))
+        self._pass_freed(math.nextafter(self._below, -math.inf))
 
     def _pass_warm(self, limit: float) -> None:
+        """Shared leaves of at most this heat; parents that are worth less come before them."""
         warm = self._order.warm
         while self._warm < len(warm) and warm[self._warm][0] <= limit and self._left > 0:
-            self._take(warm[self._warm][1])
-            self._warm += 1
+            heat, slot = warm[self._warm]
+            if self._freed:
+                self._pass_freed(density_of(heat, self._order.uses.now_s))
+            if self._left > 0:
+                self._take(slot)
+                self._warm += 1
 
     def _pass_freed(self, limit: float) -> None:
         while self._freed and self._freed[0][0] <= limit and self._left > 0:

@@ -124,9 +124,10 @@ class ReuseModel:
     def _tally(self, now_s: float) -> tuple[Floats, Floats]:
         """Events, and seconds at risk, by cell and bin of age."""
         count = min(self._observed, _WINDOW)
-        cells, gaps = self._cells[:count], self._gap_s[:count]
+        cells, gaps, since_s = self._cells[:count], self._gap_s[:count], self._since_s[:count]
         edges = np.array(EDGES_S)
-        ends = np.where(gaps >= 0, gaps, now_s - self._since_s[:count])
+        now_s = max(now_s, since_s.max())  # requests overlap: the last to end is not the newest
+        ends = np.where(gaps >= 0, gaps, now_s - since_s)
         ends = np.minimum(ends, edges[-1])
         bins = np.minimum(np.searchsorted(edges, ends, side="right") - 1, BINS - 1)
         places = cells * BINS + bins

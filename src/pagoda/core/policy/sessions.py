@@ -82,9 +82,9 @@ class Sessions:
 
 
 def whole_blocks(prompt: Sequence[Key], chain: Sequence[Key]) -> int:
-    """How many blocks of a prompt are its chain's: all, or all but a last one that is not
-    full."""
-    count = len(prompt)
-    if count and (count > len(chain) or prompt[-1] != chain[count - 1]):
+    """How many blocks of a prompt are its chain's: all, all but a last one that is not full, or
+    as many as there are when it ended early."""
+    count = min(len(prompt), len(chain))
+    if count and prompt[count - 1] != chain[count - 1]:
         count -= 1
     return count

@@ -6,19 +6,21 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 
+from pagoda.core.identity import Key
 from pagoda.core.policy.reuse import BINS, EDGES_S, ReuseModel
 
 
 class Use:
     """What the blocks have in common that one request was the last to use."""
 
-    __slots__ = ("asked", "at_s", "bin", "leaves", "level", "open", "slots")
+    __slots__ = ("asked", "at_s", "awaits", "bin", "leaves", "level", "open", "slots")
 
     def __init__(self, level: int, at_s: float, *, asked: bool) -> None:
         self.level = level
         self.at_s = at_s
         self.asked = asked  # False: no request asked for these blocks
         self.open = asked  # the request is not over: more blocks may come
+        self.awaits: Key | None = None  # the first block that it lacked
         self.bin = 0
         self.slots = 0  # how many are here
         self.leaves: dict[int, None] = {}  # slots without a child here, the deepest last
@@ -27,6 +29,7 @@ class Use:
         """The same use, of the same slots in another order."""
         twin = Use(self.level, self.at_s, asked=self.asked)
         twin.open, twin.bin, twin.slots = self.open, self.bin, self.slots
+        twin.awaits = self.awaits
         twin.leaves = dict(self.leaves)
         return twin
 
@@ -82,8 +85,8 @@ class Uses:
     def age(self, now_s: float) -> None:
         """Time has passed: move uses on whose age has reached another bin."""
         self.now_s = now_s = max(self.now_s, now_s)
-        for age, queue in enumerate(self._aging):
-            edge_s = now_s - EDGES_S[age + 1]
+        for age in reversed(range(BINS - 1)):  # the oldest first: they come before younger ones
+            queue, edge_s = self._aging[age], now_s - EDGES_S[age + 1]
             while queue and queue[0].at_s <= edge_s:
                 use = queue.popleft()
                 if use.slots or use.open:
