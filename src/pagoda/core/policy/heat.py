@@ -2,8 +2,9 @@
 
 Two orders are kept over the same blocks: hit density (core.policy.density) and least recently
 used. The leader decides who is dropped. What the other one would hit is counted in a shadow of the
-tier, which has keys and no bytes; it takes the lead when it is ahead by a margin, in hits that
-decay over requests. Whatever traffic comes, the tier is then never far below LRU. Reference for
+tier, which has keys and no bytes. LRU leads until hit density is ahead by a margin, in hits that
+decay over requests, and again when it falls behind: whatever traffic comes, the tier is never far
+below LRU. Reference for
 choosing among policies by what their shadows hit: I. Ari et al., "ACME: Adaptive caching using
 multiple experts", WDAS 2002.
 """
@@ -24,7 +25,9 @@ from pagoda.core.policy.uses import Use
 from pagoda.core.recency import make_recency
 
 _HALF_LIFE = 1000  # requests
-_MARGIN = 0.002  # of the blocks asked for
+# Of the blocks asked for. LRU is the one to beat: what is not clearly better is not risked.
+_LEAD = 0.01  # by which hit density must be ahead to lead
+_LAG = 0.002  # by which it must be behind to lose the lead
 _DECAY = 0.5 ** (1 / _HALF_LIFE)
 
 
@@ -54,7 +57,7 @@ class Heat(Policy):
     @property
     def leader(self) -> str:
         """Which order decides now."""
-        return "density" if self._race.first_leads else "lru"
+        return "density" if self._race.density_leads else "lru"
 
     def begin(self, request: Request) -> None:
         self._judge(request)
@@ -78,7 +81,7 @@ class Heat(Policy):
             self._shadow.order.end(opened.shadow, level, beside=beside)
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:
-        if self._race.first_leads:
+        if self._race.density_leads:
             return self._density.admits(keys, parents, free)
         return range(len(keys))
 
@@ -95,7 +98,7 @@ class Heat(Policy):
         self._recency.remove(slots)
 
     def victims(self, count: int, leases: Leases) -> list[int]:
-        if self._race.first_leads:
+        if self._race.density_leads:
             return self._density.victims(count, leases)
         return self._recency.oldest(count, leases)
 
@@ -109,7 +112,7 @@ class Heat(Policy):
         order = self._density if self._shadow is None else self._shadow.order
         density = leading(request.keys, order.slot_of)
         self._race.run(density, self._lru.hits(request.keys), of=len(request.keys))
-        if self._race.first_leads:
+        if self._race.density_leads:
             self._shadow = None
         elif self._shadow is None:
             self._shadow = DensityShadow(self._slots, self._density)
@@ -118,17 +121,19 @@ class Heat(Policy):
 
 
 class Race:
-    """Two runners and who leads: the other one does when it is ahead by a margin."""
+    """Hit density against LRU, and which of them leads."""
 
     def __init__(self) -> None:
-        self.first_leads = True
-        self._first = self._second = self._all = 0.0
+        self.density_leads = False
+        self._density_hits = self._lru_hits = self._all = 0.0
 
-    def run(self, first: int, second: int, *, of: int) -> None:
+    def run(self, density: int, lru: int, *, of: int) -> None:
         """One more request: what each hit of so many blocks."""
-        self._first = self._first * _DECAY + first
-        self._second = self._second * _DECAY + second
+        self._density_hits = self._density_hits * _DECAY + density
+        self._lru_hits = self._lru_hits * _DECAY + lru
         self._all = self._all * _DECAY + of
-        ahead = self._first - self._second
-        if abs(ahead) > _MARGIN * self._all:
-            self.first_leads = ahead > 0
+        ahead = self._density_hits - self._lru_hits
+        if ahead > _LEAD * self._all:
+            self.density_leads = True
+        elif ahead < -_LAG * self._all:
+            self.density_leads = False
