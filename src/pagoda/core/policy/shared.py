@@ -39,7 +39,8 @@ class SharedBlocks:
         for position, key in enumerate(keys):
             heat = self._heat.get(key)
             if heat is not None:
-                self._heat.put(key, now + math.log2(1.0 + 2.0 ** min(heat - now, 0.0)))
+                more, less = max(heat, now), min(heat, now)
+                self._heat.put(key, more + math.log2(1.0 + 2.0 ** (less - more)))
             elif position >= own:
                 self._heat.put(key, now + _SECOND_USE)
 

@@ -1,0 +1,181 @@
+"""The order by hit density names, of all leaves, always the one of least worth."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from heat_models import NaiveOrder, NaiveUse, chain
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from pagoda.core.identity import ROOT, Key
+from pagoda.core.policy.density import DensityOrder
+from pagoda.core.policy.reuse import BINS, NEUTRAL, WORTHLESS, ReuseModel
+from pagoda.core.policy.shared import SharedBlocks
+from pagoda.core.policy.uses import Use
+
+SLOTS = 14
+PATHS = st.lists(st.integers(0, 2), min_size=1, max_size=5)
+# On a grid on which ages are exact, with leaps over many bins.
+PAUSES = st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 7.0, 40.0, 300.0, 2000.0, 5000.0])
+LEVELS = st.sampled_from([WORTHLESS, 1, 2, NEUTRAL])
+SEEDS = st.integers(0, 99)
+
+
+class Machine(RuleBasedStateMachine):
+    """Requests, blocks and time, told to an order, to a naive one, and later to a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.shared = ReuseModel(), SharedBlocks()
+        self.orders = [DensityOrder(self.model, self.shared)]
+        self.naive = NaiveOrder(self.model, self.shared)
+        self.opened: list[tuple[NaiveUse, list[Use], list[Key]]] = []
+        self.leased: set[int] = set()
+        self.at_s = 0.0
+
+    @initialize(seed=SEEDS)
+    def learn(self, seed: int) -> None:
+        """Any worths, many of them equal."""
+        rng = random.Random(seed)
+        rows = [
+            [rng.choice([1e-6, 1e-4, 1e-3, 0.02, 0.5]) for _ in range(BINS)] for _ in range(NEUTRAL)
+        ]
+        self.model.scores = [[0.0] * BINS, *rows]
+
+    @rule(seed=SEEDS)
+    def learn_anew(self, seed: int) -> None:
+        self.learn(seed)
+
+    @rule(path=PATHS, level=LEVELS, pause_s=PAUSES)
+    def begin(self, path: list[int], level: int, pause_s: float) -> None:
+        self.at_s += pause_s
+        keys = chain(*path)
+        uses = [order.begin(keys, level, self.at_s) for order in self.orders]
+        self.opened.append((self.naive.begin(keys, level, self.at_s), uses, keys))
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data(), level=LEVELS)
+    def end(self, data: st.DataObject, level: int) -> None:
+        naive, uses, keys = self.opened.pop(data.draw(st.integers(0, len(self.opened) - 1)))
+        beside = data.draw(st.sampled_from([None, keys[-1]]))
+        self.naive.end(naive, level, beside=beside)
+        for order, use in zip(self.orders, uses, strict=True):
+            order.end(use, level, beside=beside)
+
+    @rule(path=PATHS, first=st.integers(0, 4))
+    def insert(self, path: list[int], first: int) -> None:
+        """Blocks of a chain from anywhere on, as far as there is room."""
+        pairs = [*zip(chain(*path), [ROOT, *chain(*path)], strict=False)][first:]
+        pairs = [pair for pair in pairs if self.naive.slot_of(pair[0]) is None]
+        free = sorted(set(range(SLOTS)) - set(self.naive.here))
+        slots = free[: len(pairs)]
+        keys = [new for new, _ in pairs[: len(slots)]]
+        parents = [parent for _, parent in pairs[: len(slots)]]
+        self._all(lambda order: order.insert(slots, keys, parents))
+
+    @rule(data=st.data())
+    def touch(self, data: st.DataObject) -> None:
+        slots = self._some(data)
+        self._all(lambda order: order.touch(slots))
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        """Cleared, bad, or gone for any other reason: parents before children, too."""
+        self._remove(self._some(data))
+
+    @rule(count=st.integers(1, SLOTS))
+    def evict(self, count: int) -> None:
+        self._remove(self.orders[0].victims(count, self._leases()))
+
+    @rule(path=PATHS, times=st.integers(1, 3))
+    def share(self, path: list[int], times: int) -> None:
+        """Other sessions use a chain; it shows once its blocks are used here."""
+        for _ in range(times):
+            self.shared.used(chain(*path), self.at_s, own=0)
+
+    @rule(data=st.data())
+    def lease(self, data: st.DataObject) -> None:
+        self.leased = set(self._some(data))
+
+    @precondition(lambda self: len(self.orders) == 1)
+    @rule()
+    def fork(self) -> None:
+        """From now on a copy hears all that the order hears."""
+        copy, twins = self.orders[0].copy()
+        self.orders.append(copy)
+        for _, uses, _ in self.opened:
+            uses.append(twins[uses[0]])
+
+    @invariant()
+    def the_least_worth_goes_first(self) -> None:
+        answers = []
+        for order in self.orders:
+            assert order.tracked() == set(self.naive.here)
+            everything = order.victims(SLOTS, self._leases())
+            self.naive.check_victims(everything, SLOTS, self.leased)
+            for count in (0, 1, 2, 5):
+                assert order.victims(count, self._leases()) == everything[:count]
+            answers.append(everything)
+        assert answers[0] == answers[-1], "a copy names others"
+
+    @invariant()
+    def leaves_and_worths_are_kept_up(self) -> None:
+        leaves = self.naive.leaves(self.naive.here)
+        hot = {slot for slot, block in self.naive.here.items() if block.heat is not None}
+        for order in self.orders:
+            filed = [
+                slot for _, uses in order.uses.ascending() for use in uses for slot in use.leaves
+            ]
+            assert sorted(filed) == sorted(leaves - hot)
+            assert sorted(slot for _, slot in order.warm) == sorted(leaves & hot)
+            assert order.warm == sorted(order.warm)
+            for slot, block in self.naive.here.items():
+                use = order.use[slot]
+                assert (use.at_s, use.level) == (block.use.at_s, block.use.level)
+                assert use.bin == self.naive.age_bin(slot)
+                assert order.heat.get(slot) == block.heat
+
+    @invariant()
+    def nothing_is_left_behind(self) -> None:
+        """What is kept follows what is here and what is open."""
+        for order in self.orders:
+            assert set(order.children) == {b.parent for b in self.naive.here.values()} - {ROOT}
+            assert set(order.heat) <= set(self.naive.here)
+            assert len(order._awaited) == len(self.naive.awaiting)
+            assert sum(use.slots for use in set(order.use.values())) == len(self.naive.here)
+
+    def _all(self, change: Callable[[Any], None]) -> None:
+        for order in (self.naive, *self.orders):
+            change(order)
+
+    def _some(self, data: st.DataObject) -> list[int]:
+        here = sorted(self.naive.here)
+        return data.draw(st.lists(st.sampled_from(here), unique=True)) if here else []
+
+    def _remove(self, slots: list[int]) -> None:
+        self._all(lambda order: order.remove(slots))
+        self.leased -= set(slots)
+
+    def _leases(self) -> np.ndarray[Any, np.dtype[np.int32]]:
+        leases = np.zeros(SLOTS, dtype=np.int32)
+        leases[sorted(self.leased)] = 1
+        return leases
+
+
+def test_it_is_the_naive_order() -> None:
+    """Whatever is used, inserted, dropped, shared, leased, learned and copied in between."""
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=120, stateful_step_count=35, deadline=None)
+    )
