@@ -83,7 +83,7 @@ def test_it_counts_events_and_seconds_at_risk(steps: list[tuple[Kind, float, flo
     events, risk_s = observed.model._tally(0.0)
     by_place = naive_tally(observed.last(), now_s)
     for got, expected in zip((events, risk_s), by_place, strict=True):
-        table = got.reshape(reuse._SHAPE + (BINS,))
+        table = got.reshape((*reuse._SHAPE, BINS))
         assert math.isclose(table.sum(), sum(map(sum, expected.values())), abs_tol=1e-6)
         for place, row in expected.items():
             np.testing.assert_allclose(table[place], row, rtol=1e-9, atol=1e-6)
