@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pagoda.core.events import Event
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.core.outcome import Outcome
-from pagoda.core.policy import Ending
+from pagoda.core.policy import Ending, Request
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.store.executor import Runtime
 from pagoda.store.restore import Restore
@@ -96,14 +96,25 @@ class Harness:
         parts = SharedParts(sealed=SealedShared(guard), guard=guard, config=config)
         return {"shared": parts}
 
-    def save(self, keys: Sequence[Key]) -> None:
+    def save(self, keys: Sequence[Key], request: Request | None = None) -> None:
         """Queue a chain's blocks, each with the bytes that its key should have."""
-        self.store.save(blocks_of(keys), self._take_back)
+        self.store.save(blocks_of(keys), self._take_back, request)
 
-    def end(self, keys: Sequence[Key], created_ms: int | None = None) -> None:
-        """A request for a chain ends, all of whose blocks are on the device."""
+    def begin(self, keys: Sequence[Key]) -> Request:
+        """A request for a chain comes."""
+        request = Request(keys=keys, at_s=self.clock(), tokens=16 * len(keys))
+        self.store.begin(request)
+        return request
+
+    def end(
+        self, keys: Sequence[Key], created_ms: int | None = None, *, request: Request | None = None
+    ) -> None:
+        """A request for a chain, which began just now if it has not, ends. All of its blocks are
+        on the device."""
         ending = Ending(keys=keys, at_s=self.clock(), output_tokens=16)
-        self.store.ended(ending, blocks_of(keys, created_ms), self._take_back)
+        self.store.ended(
+            request or self.begin(keys), ending, blocks_of(keys, created_ms), self._take_back
+        )
 
     def _take_back(self, block: Block) -> None:
         """The caller's memory is its own again, and is used for something else at once."""

@@ -22,18 +22,28 @@ class Residency:
     def __init__(self, state: TierState, policy: Policy) -> None:
         self.state = state
         self._policy = policy
+        self._open: set[Request] = set()
         self.pinned = PinnedSlots(state)
         self.evicted = 0  # blocks dropped to make room, since the start
         self.overruled = 0  # of those, blocks that were pinned
 
     def begin(self, request: Request) -> None:
         """A request comes; its look-ups follow."""
+        assert request not in self._open, f"{self.state.name}: a request begins twice"
+        self._open.add(request)
         self._policy.begin(request)
 
     def end(self, request: Request, ending: Ending) -> None:
-        """A request is over. What is here of its chain counts as used now, tail first."""
+        """A request that began is over. What is here of its chain counts as used now, tail
+        first."""
+        self._open.remove(request)
         self._policy.touch(self.state.prefix(ending.keys))
         self._policy.end(request, ending)
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that began and are not over."""
+        return len(self._open)
 
     def lease_prefix(self, keys: Sequence[Key]) -> list[int]:
         """Look up and lease the longest published prefix of `keys`; a request uses it."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
 from pagoda.core.pins import PinStatus, PinWish
+from pagoda.core.policy.port import Hint
 
 
 class FinishReason(StrEnum):
@@ -55,12 +56,14 @@ class Sampling:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One sequence to continue. `salt` separates tenants: equal prompts under different
-    salts share nothing. `id` is unique among the requests in flight."""
+    salts share nothing. `id` is unique among the requests in flight; `hint` is what the request
+    says of its session."""
 
     id: str
     prompt: tuple[int, ...]
     sampling: Sampling = field(default_factory=Sampling)
     salt: str = ""
+    hint: Hint = Hint.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

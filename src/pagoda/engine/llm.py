@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pagoda.core.errors import ContextExceeded, EngineClosed, RequestError
 from pagoda.core.events import Observer, Stepped, ignore
 from pagoda.core.identity import Namespace, NamespaceId
+from pagoda.core.policy import DEFAULT
 from pagoda.engine.answer import AnswerReader
 from pagoda.engine.api import (
     CacheScope,
@@ -57,7 +58,7 @@ class Parts:
     wake: threading.Event  # set by the store's threads, too
     catalogue: Catalogue = field(default_factory=lambda: Catalogue(()))
     pins: PinPlan = field(default_factory=PinPlan)
-    policy: str = "lru"
+    policy: str = DEFAULT  # of the device's blocks
     observer: Observer = ignore
     clock: Callable[[], float] = time.monotonic
 
@@ -234,7 +235,7 @@ class LlmEngine(Engine):
         self._scheduler.remove(sequence, now_s)
         del self._sequences[sequence.request.id]
         self._parts.observer(sequence.finished(progress.finish, now_s))
-        if sequence.admissions:  # else it touched no block
+        if sequence.visit is not None:  # else it asked for no block
             self._parts.observer(sequence.ended(progress.finish))
         sequence.tell(progress)
 

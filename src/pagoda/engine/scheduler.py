@@ -17,6 +17,7 @@ from pagoda.core.decide import reusable_blocks
 from pagoda.core.events import Looked, Observer, Preempted
 from pagoda.core.identity import Key
 from pagoda.core.policy import Ending
+from pagoda.core.policy import Request as Visit
 from pagoda.engine.batch import Segment
 from pagoda.engine.device import Birth, DeviceBlocks
 from pagoda.engine.sequence import Phase, Sequence
@@ -70,8 +71,9 @@ class Scheduler:
             self.waiting.remove(sequence)
         else:
             self.active.remove(sequence)
-            self._offer_again(sequence, now_s)
-            self._let_go(sequence)
+        if sequence.visit is not None:
+            self._end(sequence, sequence.visit, sequence.ending(now_s))
+        self._let_go(sequence)
         sequence.phase = Phase.FINISHED
 
     def advance(self, now_s: float) -> None:
@@ -127,12 +129,14 @@ class Scheduler:
                 blocks[keys[position]] = block
                 fresh.append(self._as_block(sequence, position))
         sequence.published = full
-        self._store.save(fresh, lambda saved: self._device.give_back([blocks[saved.key]]))
+        self._store.save(
+            fresh, lambda saved: self._device.give_back([blocks[saved.key]]), sequence.visit
+        )
 
-    def _offer_again(self, sequence: Sequence, now_s: float) -> None:
-        """A request is over: what is cached of its chain is offered to the tiers that lack it,
-        so that what was restored comes up into memory, and what was not worth a write may be
-        now. What was cleared meanwhile stays gone."""
+    def _end(self, sequence: Sequence, visit: Visit, ending: Ending) -> None:
+        """A request is over, for every tier. What is cached of its chain is offered to those
+        that lack it, so that what was restored comes up into memory, and what was not worth a
+        write may be now. What was cleared meanwhile stays gone."""
         keys = sequence.keys[: sequence.published]
         again: list[Block] = []
         blocks: dict[bytes, int] = {}
@@ -142,16 +146,22 @@ class Scheduler:
                 self._device.hold(block)
                 blocks[key] = block
                 again.append(self._again(sequence, position, block))
+        self._device.residency.end(visit, ending)
         self._store.ended(
-            Ending(keys=keys, at_s=now_s, output_tokens=sequence.answer_tokens),
-            again,
-            lambda saved: self._device.give_back([blocks[saved.key]]),
+            visit, ending, again, lambda saved: self._device.give_back([blocks[saved.key]])
         )
 
     def check_invariants(self) -> None:
-        """Device and store add up; an idle engine holds no lease."""
+        """Device and store add up, and know of the requests that are not over; an idle engine
+        holds no lease."""
         self._device.residency.check_invariants()
         self._store.check_invariants()
+        begun = sum(s.visit is not None for s in (*self.waiting, *self.active))
+        found = self._device.residency.open_requests
+        assert found == begun, f"device: {found} requests are open, of {begun} that began"
+        ended = self._store.open_requests - begun
+        assert ended >= 0, "the store lost a request that is not over"
+        assert ended == 0 or not self._store.idle, f"{ended} requests never end for the store"
         if self.idle and self._store.idle and not self._limbo:
             leases = self._device.state.lease_count()
             assert leases == 0, f"device: {leases} leases are left with no request running"
@@ -164,6 +174,10 @@ class Scheduler:
         does not know yet what it can restore."""
         if sequence.probe is not None and not sequence.probe.done:
             return False
+        if sequence.visit is None:
+            visit = sequence.begin()
+            self._device.residency.begin(visit)
+            self._store.begin(visit)
         keys = self._reusable_keys(sequence)
         leased = self._device.take_prefix(keys)
         lower = self._store.match(keys[len(leased) :])

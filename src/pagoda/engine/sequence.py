@@ -7,7 +7,8 @@ from enum import Enum
 
 from pagoda.core.events import Ended, Finished
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
-from pagoda.core.policy.port import Hint
+from pagoda.core.policy.port import Ending
+from pagoda.core.policy.port import Request as Visit
 from pagoda.engine.api import FinishReason, Request, Sink, TokenLogprob, Update, Usage
 from pagoda.engine.detokenize import Detokenizer
 from pagoda.store.restore import Restore
@@ -58,6 +59,7 @@ class Sequence:
     restore: Restore | None = None
     restore_first: int = 0  # position in `blocks` of the restore's first block
     restore_created_s: list[int | None] = field(default_factory=list)  # of the blocks restored
+    visit: Visit | None = None  # as policies know it, once it has begun
     admissions: int = 0
     cached_device: int = 0  # prompt tokens, at the first admission
     cached_restored: int = 0
@@ -145,14 +147,39 @@ class Sequence:
             total_s=now_s - self.arrived_s,
         )
 
+    def begin(self) -> Visit:
+        """It begins, for policies: once, however often it is admitted. Its time is that of its
+        arrival."""
+        assert self.visit is None, "a request begins once"
+        self.visit = Visit(
+            keys=tuple(self.keys_to(self.prompt_tokens // self.block_tokens)),
+            at_s=self.arrived_s,
+            tokens=self.prompt_tokens,
+            hint=self.request.hint,
+        )
+        return self.visit
+
+    def ending(self, now_s: float) -> Ending:
+        """How it ends, for policies."""
+        return Ending(
+            keys=self._chain(),
+            at_s=now_s,
+            output_tokens=self.answer_tokens,
+            hint=self.request.hint,
+        )
+
     def ended(self, reason: FinishReason) -> Ended:
         """Which blocks it was about."""
-        whole = max(self.prompt_tokens, self.computed) // self.block_tokens
         return Ended(
             arrived_s=self.arrived_s,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.answer_tokens,
-            keys=tuple(self.keys_to(whole)),
-            hint=Hint.NONE,
+            keys=self._chain(),
+            hint=self.request.hint,
             reason=reason.value,
         )
+
+    def _chain(self) -> tuple[Key, ...]:
+        """The whole blocks of its prompt, and those behind them that were computed."""
+        whole = max(self.prompt_tokens, self.computed) // self.block_tokens
+        return tuple(self.keys_to(whole))

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from pagoda.core.admission import Admission, Room, Verdict
 from pagoda.core.events import Declined, Observer
+from pagoda.core.identity import Key
 from pagoda.core.policy import Ending
 from pagoda.store.block import Block
+from pagoda.store.queue import WriteQueue
 from pagoda.store.rank import Rank
 
 
@@ -23,14 +25,14 @@ class Gate:
         """A request is over."""
         self._admission.end(ending)
 
-    def judge(self, blocks: Sequence[Block], *, waiting: int, now_s: float) -> list[Verdict]:
-        """A verdict for each, parents before their children; `waiting` are the blocks that are
-        to be written already. A pinned block is written."""
+    def judge(self, blocks: Sequence[Block], queue: WriteQueue, now_s: float) -> list[Verdict]:
+        """A verdict for each, parents before their children; `queue` has what is to be written
+        already. A pinned block is written."""
         keys, parents = [block.key for block in blocks], [block.parent for block in blocks]
         verdicts = [Verdict.DECLINE] * len(blocks)
-        worth = self.rank.admits(keys, parents)
+        worth = self._worth(keys, parents, queue)
         judged = self._admission.judge(
-            [keys[i] for i in worth], [parents[i] for i in worth], self._room(waiting, now_s)
+            [keys[i] for i in worth], [parents[i] for i in worth], self._room(len(queue), now_s)
         )
         for i, verdict in zip(worth, judged, strict=True):
             verdicts[i] = verdict
@@ -38,6 +40,20 @@ class Gate:
             verdicts[i] = Verdict.WRITE
         self._tell([b for b, v in zip(blocks, verdicts, strict=True) if v is Verdict.DECLINE])
         return verdicts
+
+    def _worth(self, keys: list[Key], parents: list[Key], queue: WriteQueue) -> list[int]:
+        """Positions of the blocks that are worth a place. What follows one that is to be written
+        is as good as that one: policies do not know of it yet."""
+        following: set[Key] = set()
+        for key, parent in zip(keys, parents, strict=True):
+            if parent in queue or parent in following:
+                following.add(key)
+        asked = [i for i, key in enumerate(keys) if key not in following]
+        if not asked:
+            return list(range(len(keys)))
+        admitted = self.rank.admits([keys[i] for i in asked], [parents[i] for i in asked])
+        passed = {asked[i] for i in admitted}
+        return [i for i, key in enumerate(keys) if i in passed or key in following]
 
     def _room(self, waiting: int, now_s: float) -> Room:
         levels = [level for level in self.rank.levels if level.writable(now_s)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pagoda.core.admission import REGISTRY as ADMISSIONS
 from pagoda.core.admission import Admission, Everything
-from pagoda.core.policy import REGISTRY
+from pagoda.core.policy import DEFAULT, DRIVE_DEFAULT, REGISTRY
 from pagoda.core.suspects import Suspects
 from pagoda.store.erasing import Eraser
 from pagoda.store.executor import Runtime
@@ -30,12 +30,13 @@ from pagoda.tiers.sealed import SealedTier
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     """Deadlines in seconds; `queue_bytes` bounds what waits to be written in each level. By name:
-    the policy of every tier, and what is admitted to drives."""
+    the policies of tiers in memory and on drives, and what is admitted to drives."""
 
     restore_deadline_s: float = 2.0
     write_deadline_s: float = 30.0
     queue_bytes: int = 256 << 20
-    policy: str = "lru"
+    policy: str = DEFAULT
+    drive_policy: str = DRIVE_DEFAULT
     admission: str = "all"
     scrub: ScrubPlan = field(default_factory=ScrubPlan)
 
@@ -126,18 +127,18 @@ def assemble(
 
 
 def _rank(tiers: Sequence[SealedTier], runtime: Runtime, config: StoreConfig, media: Media) -> Rank:
-    policy = REGISTRY[config.policy]
-    return Rank(
-        [
-            Level(
-                tier,
-                policy(tier.geometry.slots),
-                runtime.observer,
-                wear=media.wears.get(tier.name),
-                memory=tier.name not in media.wears and tier.name not in media.cares,
-            )
-            for tier in tiers
-        ]
+    return Rank([_level(tier, runtime, config, media) for tier in tiers])
+
+
+def _level(tier: SealedTier, runtime: Runtime, config: StoreConfig, media: Media) -> Level:
+    memory = tier.name not in media.wears and tier.name not in media.cares
+    policy = REGISTRY[config.policy if memory else config.drive_policy]
+    return Level(
+        tier,
+        policy(tier.geometry.slots),
+        runtime.observer,
+        wear=media.wears.get(tier.name),
+        memory=memory,
     )
 
 

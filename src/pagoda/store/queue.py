@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pagoda.core.identity import Key
+from pagoda.core.policy import Request
 from pagoda.store.block import Block
 from pagoda.store.level import Level
 
@@ -36,6 +37,7 @@ class Pending:
     release: Callable[[], object]
     until_s: float
     source: Source | None = None
+    request: Request | None = None  # whose it is
 
 
 class WriteQueue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -41,6 +41,28 @@ class Rank:
                 if slot is not None:
                     found[at] = Source(level, slot)
         return found
+
+    def lease_prefix(self, keys: Sequence[Key]) -> list[Source]:
+        """Where members hold the longest prefix of a chain between them: leased, and used."""
+        held: dict[Level, list[int]] = {level: [] for level in self.levels}
+        if len(self.levels) == 1:
+            (level,) = self.levels
+            held[level] = level.residency.lease_prefix(keys)
+        else:
+            for level, slot in self._prefix(keys):
+                held[level].append(slot)
+            for level, slots in held.items():
+                level.state.lease(slots)
+                level.residency.touch(slots)
+        return [Source(level, slot) for level, slots in held.items() for slot in slots]
+
+    def _prefix(self, keys: Sequence[Key]) -> Iterator[tuple[Level, int]]:
+        for key in keys:
+            found = ((level, level.state.slot_of(key)) for level in self.levels)
+            held = next(((level, slot) for level, slot in found if slot is not None), None)
+            if held is None:
+                return
+            yield held
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> list[int]:
         """Positions of the blocks that a member's policy finds worth a place, of some that none

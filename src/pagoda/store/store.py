@@ -17,7 +17,7 @@ from typing import Any
 
 from pagoda.core.errors import TierError
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.policy import Ending
+from pagoda.core.policy import Ending, Request
 from pagoda.store.block import Block
 from pagoda.store.closing import WAIT_S, Closing
 from pagoda.store.executor import Runtime
@@ -71,6 +71,18 @@ class Store:
         for rank in self._parts.ranks:
             rank.rebuild(self._runtime)
 
+    # Requests.
+
+    def begin(self, request: Request) -> None:
+        """A request comes: the tiers' policies hear of it, and keep what they have of its
+        blocks until it has `ended`. Its look-ups follow."""
+        self._writer.visits.begin(request)
+
+    @property
+    def open_requests(self) -> int:
+        """Requests of whose end some tier was not told yet."""
+        return self._writer.visits.count
+
     # Reading.
 
     def probe(self, namespace: NamespaceId, keys: Sequence[Key]) -> Probe:
@@ -115,19 +127,30 @@ class Store:
 
     # Writing.
 
-    def save(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
-        """Store blocks in the background. Their payloads stay untouched until `release` is
-        called for each (from `poll` or from here), whether it was stored or skipped."""
-        self._writer.add(blocks, release)
+    def save(
+        self,
+        blocks: Sequence[Block],
+        release: Callable[[Block], object],
+        request: Request | None = None,
+    ) -> None:
+        """Store blocks in the background, such as those of a request that began. Their payloads
+        stay untouched until `release` is called for each (from `poll` or from here), whether it
+        was stored or skipped."""
+        self._writer.add(blocks, release, request)
 
     def ended(
-        self, ending: Ending, blocks: Sequence[Block], release: Callable[[Block], object]
+        self,
+        request: Request,
+        ending: Ending,
+        blocks: Sequence[Block],
+        release: Callable[[Block], object],
     ) -> None:
-        """A request is over, and its blocks count as used: tiers that lack one are offered it
-        again, as by `save`, now that more is known of it. What a tier holds is not written
-        again."""
-        self._writer.ended(ending)
-        self._writer.add(blocks, release)
+        """A request that began is over, and its blocks count as used: tiers that lack one are
+        offered it again, as by `save`, now that more is known of it. What a tier holds is not
+        written again. A tier's policy hears of it once no block waits for the tier any more."""
+        self._writer.ended(request, ending)
+        self._writer.add(blocks, release, request)
+        self._writer.visits.settle(self._clock())
 
     @property
     def writing(self) -> bool:
@@ -195,7 +218,8 @@ class Store:
     def idle(self) -> bool:
         """Nothing is queued or in flight."""
         shared_idle = self._shared is None or self._shared.idle
-        return not self._orders.flying and self._writer.idle and shared_idle
+        told = not self._writer.visits.leaving
+        return not self._orders.flying and self._writer.idle and told and shared_idle
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything queued is committed; False when the time is over first."""
@@ -232,6 +256,7 @@ class Store:
         if self._shared:
             self._shared.expire()
         self._parts.suspects.expire(self._clock())
+        self._writer.visits.settle(self._clock())
         for level in self._levels:
             level.tell_stale()
 
@@ -269,13 +294,16 @@ class Store:
         return self._parts.scrubber.progress()
 
     def check_invariants(self) -> None:
-        """Every level and rank adds up; when idle, no lease is left and nothing is under way."""
+        """Every level and rank adds up; when idle, nothing is under way, and no lease is left but
+        those of requests that are not over."""
+        self._writer.visits.check_invariants()
         for rank in self._parts.ranks:
             rank.check_invariants()
         for level in self._levels:
             level.residency.check_invariants()
             if self.idle:
-                assert level.state.lease_count() == 0, f"{level.name}: a lease was leaked"
+                leases = 0 if self.open_requests else level.state.lease_count()
+                assert leases == 0, f"{level.name}: {leases} leases were leaked"
                 assert level.traffic.flying_bytes == 0, f"{level.name}: idle, but under way"
 
 

@@ -18,7 +18,7 @@ from pagoda.core.admission import Verdict
 from pagoda.core.errors import TierError
 from pagoda.core.events import Reason, Skipped, Stored
 from pagoda.core.identity import Key
-from pagoda.core.policy import Ending
+from pagoda.core.policy import Ending, Request
 from pagoda.store.block import Block
 from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.gate import Gate
@@ -26,6 +26,7 @@ from pagoda.store.level import Level
 from pagoda.store.orders import Due, Orders
 from pagoda.store.queue import Pending, QueueLimits, Source, WriteQueue
 from pagoda.store.rank import Rank
+from pagoda.store.visits import Visits
 from pagoda.store.wear import Job, Then
 from pagoda.store.write import Write, loads_of, staging_of
 from pagoda.tiers.sealed import reason_of
@@ -68,6 +69,7 @@ class Writer:
         self._observer = runtime.observer
         self._wait_s = limits.wait_s
         self._queues = [WriteQueue(limits.size_bytes) for _ in ranks]
+        self.visits = Visits(ranks, self._queues, wait_s=limits.wait_s)
         self._flying: dict[Level, Write] = {}
         self._staging = {level: staging_of(level) for rank in ranks[1:] for level in rank.levels}
 
@@ -80,18 +82,29 @@ class Writer:
         """Whether a run that `cancel` found under way still is."""
         return any(write.epoch != self._epoch for write in self._flying.values())
 
-    def add(self, blocks: Sequence[Block], release: Callable[[Block], object]) -> None:
-        """Queue blocks for the first rank; `release` is called once their bytes are free."""
+    def add(
+        self,
+        blocks: Sequence[Block],
+        release: Callable[[Block], object],
+        request: Request | None = None,
+    ) -> None:
+        """Queue a request's blocks for the first rank; `release` is called once their bytes are
+        free."""
         due_s, now_ms = self._due_s(), self._wall_ms()
         self._pass(
-            0, [Pending(block.born(now_ms), partial(release, block), due_s) for block in blocks]
+            0,
+            [
+                Pending(block.born(now_ms), partial(release, block), due_s, request=request)
+                for block in blocks
+            ],
         )
         self.pump()
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, request: Request, ending: Ending) -> None:
         """A request is over. Its blocks are offered after this."""
         for gate in self._gates:
             gate.end(ending)
+        self.visits.end(request, ending, self._clock())
 
     def pump(self) -> None:
         """Start what can be started: one run at a time for each level."""
@@ -128,6 +141,8 @@ class Writer:
         held: list[Pending] = []
         sources = self._ranks[position].use([item.block.key for item in items], self._clock())
         for item, source in zip(items, sources, strict=True):
+            if source is not None:
+                self.visits.keep(item.request, position, source)
             if source is not None and position + 1 < len(self._ranks):
                 held.append(self._copied(source, item))
             elif source is not None or item.block.key in self._queues[position]:
@@ -148,13 +163,14 @@ class Writer:
             partial(source.level.state.release, [source.slot]),
             self._due_s(),
             source,
+            item.request,
         )
 
     def _offer(self, position: int, items: Sequence[Pending]) -> None:
         """Queue what is worth a write; the next rank may think otherwise of the rest."""
         queue, rank = self._queues[position], self._ranks[position]
         blocks = [item.block for item in items]
-        verdicts = self._gates[position].judge(blocks, waiting=len(queue), now_s=self._clock())
+        verdicts = self._gates[position].judge(blocks, queue, self._clock())
         spared: list[Pending] = []
         for item, verdict in zip(items, verdicts, strict=True):
             if verdict is not Verdict.WRITE:
@@ -286,7 +302,9 @@ class Writer:
                 continue
             release = partial(level.state.release, [slot])
             if write.epoch == self._epoch:
-                passed.append(Pending(item.block, release, self._due_s(), Source(level, slot)))
+                source = Source(level, slot)
+                self.visits.keep(item.request, write.rank, source)
+                passed.append(Pending(item.block, release, self._due_s(), source, item.request))
             else:
                 release()
         self._pass(write.rank + 1, passed)

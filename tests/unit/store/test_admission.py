@@ -6,14 +6,15 @@ import random
 
 import pytest
 from pool_harness import Pool
-from store_harness import NAMESPACE, SIZE, Harness, keys_of, truth
+from store_harness import NAMESPACE, SIZE, Harness, blocks_of, keys_of, truth
 
 from pagoda.core.admission import REGISTRY
 from pagoda.core.errors import TierFault
 from pagoda.core.events import Declined, Reason, Skipped, Stored
 from pagoda.core.identity import Key, chain
 from pagoda.core.outcome import Hit
-from pagoda.core.policy import Lru
+from pagoda.core.policy import DEFAULT, DRIVE_DEFAULT
+from pagoda.core.policy import REGISTRY as POLICIES
 from pagoda.core.trace import TraceRequest
 from pagoda.lab.replay.one_tier import key_of
 from pagoda.lab.replay.two_tiers import Costs, Sizes, TwoTiers
@@ -33,13 +34,14 @@ def drive_of(pool: Pool, keys: list[Key]) -> list[bool]:
 
 def request(pool: Pool, keys: list[Key]) -> None:
     """A request computes what no tier has, stores it, and ends."""
+    begun = pool.begin(keys)
     matched = pool.store.match(keys)
     if matched:
         outcomes, _ = pool.read(keys[:matched])
         assert all(isinstance(outcome, Hit) for outcome in outcomes)
-    pool.save(keys[matched:])
+    pool.store.save(blocks_of(keys)[matched:], lambda block: None, begun)
     pool.settle()
-    pool.end(keys)
+    pool.end(keys, request=begun)
     pool.settle()
 
 
@@ -177,8 +179,8 @@ def test_the_live_store_writes_what_the_simulator_says(admission: str) -> None:
     rng = random.Random(5)
     pool = Pool(drives=1, slots=24, upper=8, admission=admission)
     replay = TwoTiers(
-        Lru(8),
-        Lru(24),
+        POLICIES[DEFAULT](8),
+        POLICIES[DRIVE_DEFAULT](24),
         lambda drive, size: Through(drive, REGISTRY[admission](24), block_bytes=size),
         sizes=Sizes(host=8, drive=24, block_tokens=16),
         costs=Costs(token_bytes=SIZE // 16),

@@ -32,4 +32,8 @@ REGISTRY: dict[str, Callable[[int], Policy]] = {
     "ema-literal": EmaLiteral,
 }
 
-__all__ = ["REGISTRY", "Ending", "Hint", "Lru", "Policy", "Request"]
+DEFAULT = "heat"
+# Policies differ by less there, and an order that fits in native tables is rebuilt soon.
+DRIVE_DEFAULT = "lru"
+
+__all__ = ["DEFAULT", "DRIVE_DEFAULT", "REGISTRY", "Ending", "Hint", "Lru", "Policy", "Request"]

@@ -72,13 +72,14 @@ class Calm:
                 self._clock.advance(_TRIAL_S)
 
     def _work(self, node: Node) -> None:
-        """Ask for a few prompts, then for the same again: the second time all is there."""
+        """Ask for a few prompts, then for the same again: the second time all that was kept is
+        there."""
         node.memory.blocks.forget()
         prompts: dict[str, tuple[Prompt, int]] = {}
         wanted: set[Key] = set()
         room = self._usable_slots(node, "host") - _MARGIN
         node.requests.fresh.clear()
-        skipped = dict(node.watch.skipped)
+        refused = node.watch.refused()
         for _ in range(_PROMPTS):
             prompt = self._world.ask(node.namespace)
             if len(wanted | set(prompt.keys)) > room:
@@ -90,14 +91,15 @@ class Calm:
             len(node.requests.fresh) <= self._usable_slots(node, name)
             for name in node.drive_levels()
         )
-        if fits and node.watch.skipped == skipped and not node.suspicious(everywhere=False):
+        if fits and node.watch.refused() == refused and not node.suspicious(everywhere=False):
             self._check_everywhere(node)
         node.memory.blocks.forget()
         for prompt, held in prompts.values():
-            self._serve_again(node, prompt, held)
+            kept = held if node.recent else self._held(node, prompt)
+            self._serve_again(node, prompt, kept)
 
     def _serve_again(self, node: Node, prompt: Prompt, held: int) -> None:
-        """What the node's own tiers held of a prompt after it was served, they serve again."""
+        """What the node's own tiers hold of a prompt that was served, they serve again."""
         tally = node.requests.tally
         before, refused = tally.device + tally.restored, tally.refused
         self._serve(node, prompt)

@@ -19,12 +19,12 @@ class DeviceMemory:
     """The engine's real block table over real bytes, each block with its expected content;
     None where an I/O thread may write at any moment."""
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, *, policy: str) -> None:
         region = memoryview(bytearray(blocks * BLOCK_BYTES))
         self.views = [
             region[start : start + BLOCK_BYTES] for start in range(0, len(region), BLOCK_BYTES)
         ]
-        self.blocks = DeviceBlocks(blocks, view=self.views.__getitem__, policy="lru")
+        self.blocks = DeviceBlocks(blocks, view=self.views.__getitem__, policy=policy)
         self._expected: list[bytes | None] = [_ZEROS] * blocks
 
     def take_prefix(self, keys: Sequence[Key], truths: Sequence[bytes]) -> list[int]:

@@ -37,10 +37,29 @@ _ENDURANCES = (
     Endurance(day_bytes=400 * SLOT_BYTES, total_bytes=600 * SLOT_BYTES),
 )
 _QUEUE_BLOCKS = 24
-_CONFIG = StoreConfig(
-    queue_bytes=_QUEUE_BLOCKS * BLOCK_BYTES,
-    scrub=ScrubPlan(rate_bytes_s=4 * SLOT_BYTES, every_s=900.0),
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Names of what orders the blocks of each kind of tier."""
+
+    device: str
+    host: str
+    drive: str
+
+    @property
+    def recent(self) -> bool:
+        """Whether what a request just had stays where it was put: no policy prefers others."""
+        return {self.device, self.host, self.drive} == {"lru"}
+
+    def config(self) -> StoreConfig:
+        """A store's configuration with them."""
+        return StoreConfig(
+            queue_bytes=_QUEUE_BLOCKS * BLOCK_BYTES,
+            policy=self.host,
+            drive_policy=self.drive,
+            scrub=ScrubPlan(rate_bytes_s=4 * SLOT_BYTES, every_s=900.0),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +70,7 @@ class Surroundings:
     clock: FakeClock
     rng: random.Random
     remote: Remote
+    policies: Policies
 
 
 class StoppedClockExecutor(SteppedExecutor):
@@ -102,7 +122,7 @@ class Node:
                 wall_ms=around.clock.wall_ms,
                 observer=self.watch.observe,
             ),
-            config=_CONFIG,
+            config=around.policies.config(),
             wears={drive.name: drive.wear() for drive in self.drives},
             cares={drive.name: drive.care() for drive in self.drives},
             shared=around.remote.parts(self, around.clock),
@@ -111,7 +131,7 @@ class Node:
         restart = Restart(self.drives, around.world)
         self.store.rebuild()
         restart.check(self.levels)
-        self.memory = DeviceMemory(DEVICE_BLOCKS)
+        self.memory = DeviceMemory(DEVICE_BLOCKS, policy=around.policies.device)
         context = Context(
             clock=around.clock,
             rng=around.rng,
@@ -142,6 +162,11 @@ class Node:
     def replace(self, number: int) -> None:
         """A new drive in the place of one, while the node is down."""
         self.drives[number] = self._drive(number)
+
+    @property
+    def recent(self) -> bool:
+        """See Policies."""
+        return self._around.policies.recent
 
     def drive_levels(self) -> list[str]:
         """Names of the levels that outlive the process."""

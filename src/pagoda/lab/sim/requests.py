@@ -14,18 +14,20 @@ from dataclasses import dataclass, field
 from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
-from pagoda.core.policy import Ending
+from pagoda.core.policy import Ending, Hint
+from pagoda.core.policy import Request as Visit
 from pagoda.lab.sim.bad import BadBlocks
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DIRTY, DeviceMemory
 from pagoda.lab.sim.tier import Flight
-from pagoda.lab.sim.world import BLOCK_BYTES, Prompt
+from pagoda.lab.sim.world import BLOCK_BYTES, BLOCK_TOKENS, Prompt
 from pagoda.store.restore import Restore
 from pagoda.store.shared import Probe
 from pagoda.store.store import Store
 from pagoda.store.writer import Block
 
 _ZEROS = bytes(BLOCK_BYTES)
+_HINTS = list(Hint)
 _POISON = b"\xcc" * BLOCK_BYTES
 
 
@@ -37,6 +39,7 @@ class Request:
     prompt: Prompt
     blocks: list[int]
     first: int
+    visit: Visit  # as policies know it
     restore: Restore | None = None
     writes_before: int = 0  # how many blocks had been stored when the restore began
 
@@ -141,15 +144,25 @@ class Requests:
 
     def _admit(self, prompt: Prompt, blocks: int) -> Request | None:
         """Lease what is cached, and reserve the rest; None when there is no memory for it."""
+        keys = prompt.keys[:blocks]
+        visit = Visit(
+            keys=keys,
+            at_s=self._clock(),
+            tokens=blocks * BLOCK_TOKENS,
+            hint=self._rng.choice(_HINTS),
+        )
+        self._memory.blocks.residency.begin(visit)
+        self._store.begin(visit)
         cached = self._memory.take_prefix(prompt.keys[:blocks], prompt.truths)
         fresh = self._memory.reserve(blocks - len(cached))
         if fresh is None:
             self._memory.give_back(cached)
+            self._over(visit, [], {})
             return None
         self.tally.requests += 1
         self.tally.asked += blocks
         self.tally.device += len(cached)
-        request = Request(prompt, cached + fresh, len(cached))
+        request = Request(prompt, cached + fresh, len(cached), visit)
         self.running.append(request)
         return request
 
@@ -252,6 +265,7 @@ class Requests:
         if spare is None:
             self._memory.give_back([b for i, b in enumerate(request.blocks) if i not in late])
             self.running.remove(request)
+            self._over(request.visit, [], {})
             return None
         for position, block in zip(sorted(late), spare, strict=True):
             request.blocks[position] = block
@@ -314,7 +328,7 @@ class Requests:
                     self._memory.blocks.hold(block)
                     fresh.append(request.prompt.block(position, self._memory.views[block]))
                     held[id(fresh[-1])] = block
-        self._save(fresh, held)
+        self._store.save(fresh, self._releasing(fresh, held), request.visit)
 
     def _offer_again(self, request: Request) -> None:
         """What is cached of its chain goes to tiers that lack it."""
@@ -327,11 +341,13 @@ class Requests:
                 self._memory.blocks.hold(block)
                 again.append(prompt.block(position, self._memory.views[block]))
                 held[id(again[-1])] = block
-        ending = Ending(keys=keys, at_s=self._clock(), output_tokens=0)
-        self._store.ended(ending, again, self._releasing(again, held))
+        self._over(request.visit, again, held)
 
-    def _save(self, fresh: list[Block], held: dict[int, int]) -> None:
-        self._store.save(fresh, self._releasing(fresh, held))
+    def _over(self, visit: Visit, again: list[Block], held: dict[int, int]) -> None:
+        """Every tier hears that a request is over."""
+        ending = Ending(keys=visit.keys, at_s=self._clock(), output_tokens=0)
+        self._memory.blocks.residency.end(visit, ending)
+        self._store.ended(visit, ending, again, self._releasing(again, held))
 
     def _releasing(self, blocks: list[Block], held: dict[int, int]) -> Callable[[Block], None]:
         """Blocks are about to be saved: what takes each back, once."""

@@ -17,7 +17,7 @@ from pagoda.lab.sim import checks
 from pagoda.lab.sim.calm import Calm
 from pagoda.lab.sim.failure import Failure, Killed, findings
 from pagoda.lab.sim.faults import FAULTS
-from pagoda.lab.sim.node import Node, Surroundings
+from pagoda.lab.sim.node import Node, Policies, Surroundings
 from pagoda.lab.sim.remote import Remote
 from pagoda.lab.sim.world import World
 from pagoda.testing.clock import FakeClock
@@ -40,6 +40,13 @@ _WEIGHTS = {
     "hold": 1,
     "unhold": 3,
 }
+# By seed, so that any four in a row have all.
+_POLICIES = (
+    Policies(device="heat", host="heat", drive="lru"),  # as a server has them
+    Policies(device="lru", host="lru", drive="lru"),
+    Policies(device="heat", host="heat", drive="heat"),
+    Policies(device="lru", host="heat", drive="lru"),
+)
 _CALM = ("io", "poll", "advance")  # of what may happen meanwhile, when no fault does
 _RARE = {
     "clear": 16,
@@ -74,7 +81,8 @@ class Simulation:
         self.clock = FakeClock()
         world = World(self.rng)
         self._remote = Remote(self.rng)
-        around = Surroundings(world, self.clock, self.rng, self._remote)
+        policies = _POLICIES[seed % len(_POLICIES)]
+        around = Surroundings(world, self.clock, self.rng, self._remote, policies)
         self.nodes = [Node(f"node{number}", around) for number in range(nodes)]
         self.steps = 0
         self.report = Report(seed)

@@ -34,6 +34,10 @@ class Watch:
         self.skipped: dict[Reason, int] = {}
         self._node = node
 
+    def refused(self) -> tuple[int, int]:
+        """Blocks that were skipped, and how often some were declined."""
+        return sum(self.skipped.values()), self.told.get("Declined", 0)
+
     def observe(self, event: Event) -> None:
         """The store's observer."""
         kind = type(event).__name__
