@@ -177,5 +177,5 @@ class Machine(RuleBasedStateMachine):
 def test_it_is_the_naive_order() -> None:
     """Whatever is used, inserted, dropped, shared, leased, learned and copied in between."""
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=120, stateful_step_count=35, deadline=None)
+        Machine, settings=settings(max_examples=70, stateful_step_count=35, deadline=None)
     )
