@@ -222,6 +222,8 @@ def test_what_is_out_of_the_window_is_forgotten() -> None:
     model = ReuseModel()
     first = [model.observe(NO_ONE, float(number)) for number in range(WINDOW)]
     assert not any(map(model.forgotten, first))
+    for number in first:
+        model.reused(number, 99.0)
     later = [model.observe(Kind(2, 1, Hint.NONE), 100.0) for _ in range(WINDOW // 2)]
     assert [number for number in first if model.forgotten(number)] == first[: WINDOW // 2]
     for number in [*first, later[0]]:
