@@ -150,6 +150,13 @@ class NaiveOrder:
                     assert self.age_bin(victim) == max(map(self.age_bin, equal))
             left.remove(victim)
 
+    def worse(self, below: float) -> int:
+        """How many blocks could go, leaf by leaf, that are worth less than this."""
+        left = set(self.here)
+        while able := {slot for slot in self.leaves(left) if self.worth(slot) < below}:
+            left -= able
+        return len(self.here) - len(left)
+
     def _use(self, slot: int, use: NaiveUse) -> None:
         block = self.here[slot]
         block.use = use

@@ -180,6 +180,21 @@ def test_new_blocks_pass_by_what_is_worth_more() -> None:
     assert len(policy.admits(chain(5, 6, 7), [ROOT, *chain(5, 6)], 0)) == 3
 
 
+def test_a_request_does_not_displace_what_it_goes_on_from() -> None:
+    """Shared blocks that are rarely used are worth what the request that uses them promises.
+    Its new blocks are worth no more, and so do not count them among what may go: once they did,
+    and took the place of something better."""
+    policy = Heat(3)
+    policy._sessions.model.scores = [[float(level)] * reuse.BINS for level in range(40)]
+    policy._race.density_leads = True
+    policy._sessions.shared.used(chain(1), 0.0, own=0)
+    policy.insert([0, 1, 2], [*chain(1), *chain(5, 6)], [ROOT, ROOT, *chain(5)])
+    policy._density.begin(chain(5, 6), 30, 0.0)
+    for level in range(1, 30):
+        policy._density.begin(chain(1, 2, 3), level, 10_000.0 + level)
+        assert len(policy.admits(chain(1, 2, 3)[1:], chain(1, 2), 0)) == 0
+
+
 def test_an_end_without_a_beginning_is_refused() -> None:
     """So is a second one; nothing has changed by then."""
     policy = Heat(4)
@@ -253,6 +268,10 @@ class Overlapping:
     def check(self) -> None:
         """Every block has its parent beside it, and all tables add up."""
         self.residency.check_invariants()
+        assert (self.policy._shadow is None) == (self.policy.leader == "density")
+        for opened in self.policy._open.values():
+            for shadow in self._shadows():
+                assert opened.shadow in set().union(*shadow.uses._aging)
         for order in (self.policy._density, *self._shadows()):
             parents = set(order.parent.values()) - {ROOT}
             assert set(order.children) == parents
