@@ -10,6 +10,7 @@ from store_harness import NAMESPACE, Harness
 
 from pagoda.core.events import Event
 from pagoda.core.identity import NamespaceId
+from pagoda.core.policy import DEFAULT, Hint
 from pagoda.engine.api import Request, Sampling
 from pagoda.engine.batch import Segment
 from pagoda.engine.device import DeviceBlocks
@@ -88,7 +89,7 @@ class EngineHarness:
         self.io = Harness(upper=upper, lower=lower, seed=seed, shared=shared)
         self.runner = PretendRunner(blocks)
         self.events: list[Event] = []
-        self.device = DeviceBlocks(blocks, view=self.runner.view, policy="lru")
+        self.device = DeviceBlocks(blocks, view=self.runner.view, policy=DEFAULT)
         self.scheduler = Scheduler(
             self.device,
             self.io.store,
@@ -99,16 +100,23 @@ class EngineHarness:
         self.live: dict[str, Sequence] = {}
 
     def ask(
-        self, name: str, prompt: Run[int], *, tokens: int = 5, namespace: NamespaceId = NAMESPACE
+        self,
+        name: str,
+        prompt: Run[int],
+        *,
+        tokens: int = 5,
+        namespace: NamespaceId = NAMESPACE,
+        hint: Hint = Hint.NONE,
     ) -> Sequence:
         """Queue a request."""
+        sampling = Sampling(max_tokens=tokens)
         sequence = Sequence(
-            request=Request(id=name, prompt=tuple(prompt), sampling=Sampling(max_tokens=tokens)),
+            request=Request(id=name, prompt=tuple(prompt), sampling=sampling, hint=hint),
             sink=lambda update: None,
             detokenizer=None,  # type: ignore[arg-type] - the harness reads tokens only
             namespace=namespace,
             block_tokens=BLOCK_TOKENS,
-            arrived_s=0.0,
+            arrived_s=self.io.clock(),
         )
         self.live[name] = sequence
         self.scheduler.add(sequence)

@@ -61,10 +61,12 @@ class Residency:
             self.evicted += len(victims)
         return self.state.reserve(count)
 
-    def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> Sequence[int]:
+    def admits(
+        self, keys: Sequence[Key], parents: Sequence[Key], *, spare: int = 0
+    ) -> Sequence[int]:
         """Positions of the blocks that are worth a place, of some that are not here (see
-        Policy.admits); pinned ones always are."""
-        worth = self._policy.admits(keys, parents, self.state.free_count())
+        Policy.admits); pinned ones always are. `spare` slots are theirs beside the free ones."""
+        worth = self._policy.admits(keys, parents, max(0, self.state.free_count() + spare))
         if self.pinned.mask is None:
             return worth
         pinned = (at for at, key in enumerate(keys) if self.pinned.pins(key))

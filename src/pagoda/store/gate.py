@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pagoda.core.admission import Admission, Room, Verdict
 from pagoda.core.events import Declined, Observer
@@ -42,18 +42,19 @@ class Gate:
         return verdicts
 
     def _worth(self, keys: list[Key], parents: list[Key], queue: WriteQueue) -> list[int]:
-        """Positions of the blocks that are worth a place. What follows one that is to be written
-        is as good as that one: policies do not know of it yet."""
-        following: set[Key] = set()
-        for key, parent in zip(keys, parents, strict=True):
-            if parent in queue or parent in following:
-                following.add(key)
-        asked = [i for i, key in enumerate(keys) if key not in following]
-        if not asked:
-            return list(range(len(keys)))
-        admitted = self.rank.admits([keys[i] for i in asked], [parents[i] for i in asked])
-        passed = {asked[i] for i in admitted}
-        return [i for i, key in enumerate(keys) if i in passed or key in following]
+        """Positions of the blocks that are worth a place. What follows blocks that are to be
+        written already is judged together with them: policies have not seen them yet."""
+        worth: list[int] = []
+        for chain in _chains(keys, parents):
+            ahead = queue.ahead(parents[chain.start])
+            admitted = self.rank.admits(
+                [*(key for key, _ in ahead.pairs), *keys[chain.start : chain.stop]],
+                [*(parent for _, parent in ahead.pairs), *parents[chain.start : chain.stop]],
+                spare=ahead.under_way - len(worth),
+            )
+            first = chain.start - len(ahead.pairs)
+            worth += [first + at for at in admitted if first + at >= chain.start]
+        return worth
 
     def _room(self, waiting: int, now_s: float) -> Room:
         levels = [level for level in self.rank.levels if level.writable(now_s)]
@@ -72,3 +73,12 @@ class Gate:
             self._observer(
                 Declined(tier=self.rank.name, blocks=len(declined), size_bytes=size_bytes)
             )
+
+
+def _chains(keys: Sequence[Key], parents: Sequence[Key]) -> Iterator[range]:
+    """Positions of blocks that follow each other, by chain."""
+    start = 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or parents[at] != keys[at - 1]:
+            yield range(start, at)
+            start = at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pagoda.core.identity import Key
@@ -40,13 +40,23 @@ class Pending:
     request: Request | None = None  # whose it is
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Keys that are waiting or under way, one chain with their parents, and how many of them are
+    under way."""
+
+    pairs: Sequence[tuple[Key, Key]]
+    under_way: int
+
+
 class WriteQueue:
     """First in, first out, bounded; knows which keys are waiting or under way."""
 
     def __init__(self, size_bytes: int) -> None:
         self._limit_bytes = size_bytes
         self._items: deque[Pending] = deque()
-        self._keys: set[Key] = set()
+        self._keys: dict[Key, Key] = {}  # with their parents
+        self._under_way: set[Key] = set()
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -62,7 +72,7 @@ class WriteQueue:
         if self._items and self._size_bytes + size_bytes > self._limit_bytes:
             return False
         self._items.append(item)
-        self._keys.add(item.block.key)
+        self._keys[item.block.key] = item.block.parent
         self._size_bytes += size_bytes
         return True
 
@@ -70,6 +80,7 @@ class WriteQueue:
         """The next blocks; they are under way until `ended`."""
         taken = [self._items.popleft() for _ in range(min(count, len(self._items)))]
         self._size_bytes -= sum(len(item.block.payload) for item in taken)
+        self._under_way.update(item.block.key for item in taken)
         return taken
 
     def overdue(self, now_s: float) -> Iterator[Pending]:
@@ -79,4 +90,13 @@ class WriteQueue:
 
     def ended(self, key: Key) -> None:
         """A block was written, or given up."""
-        self._keys.discard(key)
+        self._keys.pop(key, None)
+        self._under_way.discard(key)
+
+    def ahead(self, key: Key) -> Ahead:
+        """The blocks of a chain up to this one that have still to come."""
+        pairs: list[tuple[Key, Key]] = []
+        while key in self._keys:
+            pairs.append((key, self._keys[key]))
+            key = self._keys[key]
+        return Ahead(pairs[::-1], sum(key in self._under_way for key, _ in pairs))

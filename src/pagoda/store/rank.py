@@ -64,10 +64,10 @@ class Rank:
                 return
             yield held
 
-    def admits(self, keys: Sequence[Key], parents: Sequence[Key]) -> list[int]:
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key], *, spare: int = 0) -> list[int]:
         """Positions of the blocks that a member's policy finds worth a place, of some that none
-        has, in ascending order."""
-        admitted = [level.residency.admits(keys, parents) for level in self.levels]
+        has, in ascending order. `spare` is how many more slots they have than are free."""
+        admitted = [level.residency.admits(keys, parents, spare=spare) for level in self.levels]
         return sorted(set().union(*admitted))
 
     def pinned(self, keys: Sequence[Key]) -> list[int]:

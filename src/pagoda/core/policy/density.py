@@ -69,7 +69,10 @@ class DensityOrder:
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> range:
         """How many new blocks of a request are worth more than what would go for them; see
-        `core.policy.port.Policy`. Of what no request asked for, all."""
+        `core.policy.port.Policy`. Of what no request asked for, all; none of what follows a block
+        that was refused before, or has gone."""
+        if keys and parents[0] != ROOT and parents[0] not in self.slot_of:
+            return range(0)
         missing = len(keys) - free
         use = self._use_of_new(keys[0], parents[0]) if missing > 0 else None
         if use is None or not use.asked:

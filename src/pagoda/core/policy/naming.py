@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 from pagoda.core.identity import Key
 from pagoda.core.keyindex import Leases
-from pagoda.core.policy.shared import density_of, heat_of
+from pagoda.core.policy.shared import heat_of
+from pagoda.core.policy.uses import Place, Use
 
 if TYPE_CHECKING:
     from pagoda.core.policy.density import DensityOrder
+
+# Where a leaf stands, by heat: a shared one, which comes first among equals, or a use's.
+Standing = tuple[float, bool, Place]
+_SHARED: Place = (0.0, 0, 0, 0)
 
 
 class Naming:
@@ -19,7 +24,8 @@ class Naming:
 
     It ends at `count` victims, or where worth reaches `below`. `leases` None: nobody holds any.
     Leaves come by the score of their use, shared ones by their heat. A parent whose last child
-    was named becomes a leaf of the walk.
+    was named becomes a leaf of the walk, and comes where it will stand once that child is gone:
+    so the first victims of many are those that would be named for few, and the others come next.
     """
 
     def __init__(
@@ -28,40 +34,44 @@ class Naming:
         self.chosen: list[int] = []
         self._order = order
         self._left = count
-        self._below = below
         self._leases = leases
         self._warm = 0  # how many warm leaves were passed
         self._taken: dict[Key, int] = {}  # children named, by their parent's key
-        self._freed: list[tuple[float, int, int]] = []  # parents as leaves: worth, turn, slot
-        self._walk()
+        # Parents as leaves: where they stand, the latest of equal ones first, and the slot.
+        self._freed: list[tuple[Standing, int, int]] = []
+        self._walk(below)
 
-    def _walk(self) -> None:
-        for score, uses in self._order.uses.ascending():
-            if score >= self._below:
+    def _walk(self, below: float) -> None:
+        uses = self._order.uses
+        for score, bucket in uses.ascending():
+            if score >= below:
                 break
-            self._pass_warm(heat_of(score, self._order.uses.now_s))
-            for use in uses:
+            heat = heat_of(score, uses.now_s)
+            self._pass_warm(heat)
+            for use in bucket:
+                standing = (heat, True, uses.place(use))
                 for slot in reversed(use.leaves):
                     if self._freed:
-                        self._pass_freed(score)
+                        self._pass_freed(standing)
                     if self._left <= 0:
                         return
                     self._take(slot)
-        self._pass_warm(math.nextafter(heat_of(self._below, self._order.uses.now_s), -math.inf))
-        self._pass_freed(math.nextafter(self._below, -math.inf))
+        limit = math.nextafter(heat_of(below, uses.now_s), -math.inf)
+        self._pass_warm(limit)
+        self._pass_freed((limit, True, (math.inf, 0, 0, 0)))
 
     def _pass_warm(self, limit: float) -> None:
-        """Shared leaves of at most this heat; parents that are worth less come before them."""
+        """Shared leaves of at most this heat, and the parents that come before them."""
         warm = self._order.warm
         while self._warm < len(warm) and warm[self._warm][0] <= limit and self._left > 0:
             heat, slot = warm[self._warm]
             if self._freed:
-                self._pass_freed(density_of(heat, self._order.uses.now_s))
+                self._pass_freed((heat, False, _SHARED))
             if self._left > 0:
                 self._take(slot)
                 self._warm += 1
 
-    def _pass_freed(self, limit: float) -> None:
+    def _pass_freed(self, limit: Standing) -> None:
         while self._freed and self._freed[0][0] <= limit and self._left > 0:
             self._take(heapq.heappop(self._freed)[2])
 
@@ -70,15 +80,17 @@ class Naming:
             return
         self.chosen.append(slot)
         self._left -= 1
-        parent = self._order.parent[slot]
-        taken = self._taken[parent] = self._taken.get(parent, 0) + 1
-        above = self._order.slot_of.get(parent)
-        if above is not None and taken == self._order.children[parent]:
-            heapq.heappush(self._freed, (self._worth(above), len(self.chosen), above))
-
-    def _worth(self, slot: int) -> float:
         order = self._order
-        heat = order.heat.get(slot)
-        if heat is None:
-            return order.uses.score(order.use[slot])
-        return density_of(heat, order.uses.now_s)
+        parent = order.parent[slot]
+        taken = self._taken[parent] = self._taken.get(parent, 0) + 1
+        above = order.slot_of.get(parent)
+        if above is not None and taken == order.children[parent]:
+            standing = self._standing(above, order.use[above])
+            heapq.heappush(self._freed, (standing, -len(self.chosen), above))
+
+    def _standing(self, slot: int, use: Use) -> Standing:
+        heat = self._order.heat.get(slot)
+        if heat is not None:
+            return (heat, False, _SHARED)
+        uses = self._order.uses
+        return (heat_of(uses.score(use), uses.now_s), True, uses.place(use))

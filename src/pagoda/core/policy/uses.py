@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from pagoda.core.identity import Key
 from pagoda.core.policy.reuse import BINS, EDGES_S, ReuseModel
+
+Place = tuple[float, int, int, int]  # score, negative bin, level, number of the use
+_number = attrgetter("number")
 
 
 class Use:
     """What the blocks have in common that one request was the last to use."""
 
-    __slots__ = ("asked", "at_s", "awaits", "bin", "leaves", "level", "open", "slots")
+    __slots__ = ("asked", "at_s", "awaits", "bin", "leaves", "level", "number", "open", "slots")
 
-    def __init__(self, level: int, at_s: float, *, asked: bool) -> None:
+    def __init__(self, number: int, level: int, at_s: float, *, asked: bool) -> None:
+        self.number = number  # later ones have higher ones
         self.level = level
         self.at_s = at_s
         self.asked = asked  # False: no request asked for these blocks
@@ -23,11 +28,11 @@ class Use:
         self.awaits: Key | None = None  # the first block that it lacked
         self.bin = 0
         self.slots = 0  # how many are here
-        self.leaves: dict[int, None] = {}  # slots without a child here, the deepest last
+        self.leaves: dict[int, None] = {}  # slots without a child here, the newest leaf last
 
     def copy(self) -> Use:
         """The same use, of the same slots in another order."""
-        twin = Use(self.level, self.at_s, asked=self.asked)
+        twin = Use(self.number, self.level, self.at_s, asked=self.asked)
         twin.open, twin.bin, twin.slots = self.open, self.bin, self.slots
         twin.awaits = self.awaits
         twin.leaves = dict(self.leaves)
@@ -49,28 +54,35 @@ class Uses:
     def __init__(self, model: ReuseModel) -> None:
         self.now_s = 0.0
         self._model = model
-        self._buckets: dict[tuple[int, int], dict[Use, None]] = {}  # those with leaves
+        self._count = 0
+        # By level and bin, those with leaves, oldest first.
+        self._buckets: dict[tuple[int, int], list[Use]] = {}
         # By bin, oldest first; from the last bin nothing moves on.
         self._aging: list[deque[Use]] = [deque() for _ in range(BINS - 1)]
 
     def new(self, level: int, *, asked: bool) -> Use:
         """A use that begins now."""
-        use = Use(level, self.now_s, asked=asked)
+        use = Use(self._count, level, self.now_s, asked=asked)
+        self._count += 1
         self._aging[0].append(use)
         return use
 
     def score(self, use: Use) -> float:
         return self._model.scores[use.level][use.bin]
 
-    def ascending(self) -> Iterator[tuple[float, dict[Use, None]]]:
+    def ascending(self) -> Iterator[tuple[float, Sequence[Use]]]:
         """Uses with leaves in buckets of one score, lowest first; of equal ones the oldest."""
-        scores = self._model.scores
-        for level, age in sorted(self._buckets, key=lambda at: (scores[at[0]][at[1]], -at[1])):
-            yield scores[level][age], self._buckets[level, age]
+        places = [self.place(use) for use in (bucket[0] for bucket in self._buckets.values())]
+        for score, age, level, _ in sorted(places):
+            yield score, self._buckets[level, -age]
+
+    def place(self, use: Use) -> Place:
+        """Where a use stands among those with leaves; no two are equal."""
+        return (self.score(use), -use.bin, use.level, use.number)
 
     def add_leaf(self, use: Use, slot: int) -> None:
         if not use.leaves:
-            self._buckets.setdefault((use.level, use.bin), {})[use] = None
+            self._file(use)
         use.leaves[slot] = None
 
     def remove_leaf(self, use: Use, slot: int) -> None:
@@ -98,9 +110,9 @@ class Uses:
     def copy(self, twins: Twins) -> Uses:
         """The same uses for another order: their `twins`, which are made as they are met."""
         copy = Uses(self._model)
-        copy.now_s = self.now_s
+        copy.now_s, copy._count = self.now_s, self._count
         copy._buckets = {
-            place: {twins[use]: None for use in bucket} for place, bucket in self._buckets.items()
+            place: [twins[use] for use in bucket] for place, bucket in self._buckets.items()
         }
         copy._aging = [deque(twins[use] for use in queue) for queue in self._aging]
         return copy
@@ -108,11 +120,16 @@ class Uses:
     def _move(self, use: Use, level: int, age: int) -> None:
         if use.leaves:
             self._unfile(use)
-            self._buckets.setdefault((level, age), {})[use] = None
         use.level, use.bin = level, age
+        if use.leaves:
+            self._file(use)
+
+    def _file(self, use: Use) -> None:
+        bucket = self._buckets.setdefault((use.level, use.bin), [])
+        insort(bucket, use, key=_number)
 
     def _unfile(self, use: Use) -> None:
         bucket = self._buckets[use.level, use.bin]
-        del bucket[use]
+        del bucket[bisect_left(bucket, use.number, key=_number)]
         if not bucket:
             del self._buckets[use.level, use.bin]
