@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from heat_models import NaiveOrder, NaiveUse, chain
+from heat_models import CLOSE, NaiveOrder, NaiveUse, chain, key
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -85,6 +85,20 @@ class Machine(RuleBasedStateMachine):
         parents = [parent for _, parent in pairs[: len(slots)]]
         self._all(lambda order: order.insert(slots, keys, parents))
 
+    @precondition(lambda self: self.naive.awaiting)
+    @rule(data=st.data(), free=st.integers(0, 3))
+    def ask_for_admission(self, data: st.DataObject, free: int) -> None:
+        """As many blocks of a request as are free, and as are worth less than it."""
+        use = data.draw(st.sampled_from(self.naive.awaiting))
+        keys = [use.awaits, *[key(9, number) for number in range(5)]]
+        below = self.naive.worth_of(use)
+        least, most = (
+            min(len(keys), free + self.naive.worse(limit))
+            for limit in (below * (1 - CLOSE), below * (1 + CLOSE))
+        )
+        for order in self.orders:
+            assert least <= len(order.admits(keys, [ROOT, *keys[:-1]], free)) <= most
+
     @rule(data=st.data())
     def touch(self, data: st.DataObject) -> None:
         slots = self._some(data)
@@ -128,6 +142,8 @@ class Machine(RuleBasedStateMachine):
             for count in (0, 1, 2, 5):
                 assert order.victims(count, self._leases()) == everything[:count]
             answers.append(everything)
+            singly = self._one_by_one(order)
+            assert singly == everything[: len(singly)]
         assert answers[0] == answers[-1], "a copy names others"
 
     @invariant()
@@ -163,6 +179,15 @@ class Machine(RuleBasedStateMachine):
     def _some(self, data: st.DataObject) -> list[int]:
         here = sorted(self.naive.here)
         return data.draw(st.lists(st.sampled_from(here), unique=True)) if here else []
+
+    def _one_by_one(self, order: DensityOrder) -> list[int]:
+        """Victims that are asked for singly, and dropped, as long as there are free leaves."""
+        copy, _ = order.copy()
+        gone: list[int] = []
+        while self.naive.leaves(set(self.naive.here) - set(gone)) - self.leased:
+            gone += copy.victims(1, self._leases())
+            copy.remove(gone[-1:])
+        return gone
 
     def _remove(self, slots: list[int]) -> None:
         self._all(lambda order: order.remove(slots))
