@@ -21,7 +21,7 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
 from pagoda.machine.heap import trim_heap
-from pagoda.serve.storage import pin_limits, store_plan
+from pagoda.settings.storage import pin_limits, store_plan
 from pagoda.settings.tree import Settings, user_directory
 from pagoda.store.catalogue import Catalogue
 from pagoda.store.executor import Runtime, ThreadExecutor
@@ -90,6 +90,7 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
             chunk_tokens=settings.engine.chunk_tokens,
         ),
         wake=wake,
+        policy=settings.engine.policy,
         observer=observer,
     )
     trim_heap()

@@ -9,8 +9,8 @@ import pytest
 
 from pagoda.core.holdings import tenant_id
 from pagoda.core.pins import PinLimits, PinWish
-from pagoda.serve.storage import pin_limits
 from pagoda.settings import Settings
+from pagoda.settings.storage import pin_limits
 from pagoda.testing.cache import FakeCache
 
 TEXT = "x" * 64

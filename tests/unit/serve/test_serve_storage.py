@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pagoda.core.errors import SettingsError
-from pagoda.serve.storage import store_plan
 from pagoda.settings import Origin, Rank, Settings, mapping_layer, resolve
+from pagoda.settings.storage import store_plan
 from pagoda.store.open import StorePlan
 
 BLOCK = 1 << 16

@@ -48,6 +48,8 @@ def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> S
             restore_deadline_s=settings.store.restore_deadline,
             write_deadline_s=settings.store.write_deadline,
             queue_bytes=queue_bytes,
+            policy=settings.host.policy,
+            drive_policy=drive.policy,
             admission=drive.admission,
             scrub=ScrubPlan(
                 rate_bytes_s=settings.store.scrub_rate, every_s=settings.store.scrub_interval
