@@ -7,6 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from pagoda.core.errors import RequestError
+from pagoda.core.policy.port import Hint
 from pagoda.engine.api import Request, Sampling
 from pagoda.serve.config import ServeConfig
 from pagoda.serve.schema import ChatBody, CommonBody, CompletionBody
@@ -73,7 +74,12 @@ def derived_seed(seed: int, choice: int) -> int:
 
 
 def requests_for(
-    body: CommonBody, limits: Limits, prompts: list[tuple[tuple[int, ...], int]], *, id: str
+    body: CommonBody,
+    limits: Limits,
+    prompts: list[tuple[tuple[int, ...], int]],
+    *,
+    id: str,
+    hint: Hint,
 ) -> list[Request]:
     """One engine request per prompt and choice, prompts first. `prompts` are (tokens, room
     for the answer). Without a seed one is drawn here, so that the engine stays a function of
@@ -85,6 +91,7 @@ def requests_for(
             prompt=tokens,
             sampling=_sampling(body, limits, seed=derived_seed(seed, choice), room=room),
             salt=body.cache_salt or "",
+            hint=hint,
         )
         for at, (tokens, room) in enumerate(prompts)
         for choice in range(limits.n)

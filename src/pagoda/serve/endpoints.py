@@ -20,6 +20,7 @@ from pagoda.serve.cache import CacheEndpoints
 from pagoda.serve.choices import check_limits, requests_for
 from pagoda.serve.config import ServeConfig
 from pagoda.serve.errors import JsonResponse
+from pagoda.serve.hints import session_hint
 from pagoda.serve.job import Job
 from pagoda.serve.pins import pin_prompt
 from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt, room_for_answer
@@ -89,6 +90,7 @@ class Endpoints:
         """Checks, admits, encodes, submits, and hands what it holds on to the answer."""
         self._check_model(body.model)
         limits = check_limits(body, self._config)
+        hint = session_hint(body, request.headers)
         id = f"{shape.id_prefix}-{secrets.token_hex(12)}"
         with ExitStack() as held:
             sequences = _prompt_count(body) * limits.n
@@ -96,7 +98,8 @@ class Endpoints:
             ticket = held.enter_context(self._traffic.admit(sequences))
             prompts = await self._prompts(body, asked=limits.max_tokens)
             await pin_prompt(self._engine.cache, body, [tokens for tokens, _ in prompts])
-            job = Job(self._engine, requests_for(body, limits, prompts, id=id), ticket)
+            asked = requests_for(body, limits, prompts, id=id, hint=hint)
+            job = Job(self._engine, asked, ticket)
             held.enter_context(job.running(self._traffic))
             answer = Answer(
                 shape=shape,

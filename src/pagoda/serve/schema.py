@@ -7,13 +7,21 @@ any other name is an error that says so.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pagoda.core.errors import RequestError
 
-__all__ = ["ChatBody", "CommonBody", "CompletionBody", "Message", "PinField", "ResetBody"]
+__all__ = [
+    "SESSION_HINTS",
+    "ChatBody",
+    "CommonBody",
+    "CompletionBody",
+    "Message",
+    "PinField",
+    "ResetBody",
+]
 
 # Accepted and without effect: they label, bill or store, or hint at speed.
 HARMLESS = frozenset(
@@ -55,6 +63,8 @@ OFF_VALUES: dict[str, tuple[object, ...]] = {
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 Nothing = Annotated[list[Any], Field(max_length=0)] | None
+SessionHint = Literal["alive", "closed", "tool"]
+SESSION_HINTS: tuple[str, ...] = get_args(SessionHint)
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -76,10 +86,18 @@ class PinField(BaseModel):
 
 
 class PagodaField(BaseModel):
-    """What a request asks of the cache, beside its answer."""
+    """What a request asks of the cache, and what it says of its session, beside its answer."""
 
     model_config = STRICT
     pin: PinField | None = None
+    session: SessionHint | None = None
+
+
+class TransferField(BaseModel):
+    """Parameters that engines hand to their KV connectors: of those, what is ours."""
+
+    model_config = STRICT
+    pagoda_session: SessionHint | None = None
 
 
 class CommonBody(BaseModel):
@@ -102,6 +120,7 @@ class CommonBody(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     pagoda: PagodaField | None = None
+    kv_transfer_params: TransferField | None = None
 
     @model_validator(mode="after")
     def _only_known_fields(self) -> CommonBody:

@@ -54,6 +54,20 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 Count = Annotated[int, BeforeValidator(_whole)]
 Switch = Literal["auto", "on", "off"]
+# Those of core.policy.REGISTRY, in its order.
+Policy = Literal[
+    "heat",
+    "lru",
+    "lru-2",
+    "arc",
+    "s3-fifo",
+    "sieve",
+    "lfu",
+    "gdsf",
+    "recent-window",
+    "ema",
+    "ema-literal",
+]
 
 
 def user_directory(variable: str, fallback: str, environ: Mapping[str, str]) -> Path:
@@ -137,6 +151,11 @@ class Engine(Section):
         multiple_of=64,
         description="Prompt tokens in one step; a multiple of 64.",
     )
+    policy: Policy = Field(
+        default="heat",
+        description="Which blocks make room first: heat: those that are least likely to be asked "
+        "for again soon, as is learned from requests; lru: those not used for longest.",
+    )
 
 
 class Host(Section):
@@ -152,6 +171,9 @@ class Host(Section):
     pinned: Switch = Field(
         default="auto",
         description="Pin that memory for GPUs; auto: where CUDA is; on: refuse to start without.",
+    )
+    policy: Policy = Field(
+        default="heat", description="Which blocks make room first; see engine.policy."
     )
 
 
@@ -174,6 +196,11 @@ class Drive(Section):
         default="reuse",
         description="Which blocks are written once a drive is full: those that are expected to be "
         "used often enough, by what blocks like them were; those used twice; or all.",
+    )
+    policy: Policy = Field(
+        default="lru",
+        description="Which blocks make room first; see engine.policy. In so much room policies "
+        "differ by less, and lru needs the least memory and time for a restart.",
     )
     writes_per_day: Number = Field(
         default=1.0,
