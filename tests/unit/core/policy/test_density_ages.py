@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.core.policy.reuse import BINS, EDGES_S, NEUTRAL, ReuseModel
-from pagoda.core.policy.uses import Use, Uses
+from pagoda.core.policy.uses import Twins, Use, Uses
 
 _ULP = 2.0**-52
 _PAUSES = st.one_of(
@@ -92,6 +92,17 @@ def test_a_use_without_blocks_is_let_go() -> None:
     uses.age(EDGES_S[7])
     assert (opened.bin, closed.bin) == (7, 0)
     assert [use for queue in uses._aging for use in queue] == [opened]
+
+
+def test_a_copy_puts_new_uses_behind_old_ones() -> None:
+    """As the original does."""
+    uses = _uses(0.0)
+    begun = [_leafy(uses) for _ in range(3)]
+    twins = Twins()
+    copy = uses.copy(twins)
+    new = _leafy(copy)
+    order = [use for _, bucket in copy.ascending() for use in bucket]
+    assert order == [*(twins[use] for use in begun), new]
 
 
 def _uses(now_s: float) -> Uses:
