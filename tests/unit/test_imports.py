@@ -63,6 +63,7 @@ def import_without_engine(package: str) -> subprocess.CompletedProcess[str]:
         "pagoda.store",
         "pagoda.testing",
         "pagoda.tiers",
+        "pagoda.verify",
         "pagoda.watch",
     ],
 )

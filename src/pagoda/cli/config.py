@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 
+from pagoda.cli.config_import import import_command
 from pagoda.cli.flags import takes_settings
 from pagoda.settings import Rank, Resolved, Settings, load_file
 from pagoda.settings.keys import Key, all_keys
@@ -30,9 +32,10 @@ def _check(file: Path | None) -> None:
 
 
 @takes_settings(*SECTIONS)
-def command(
+def _show(
     resolved: Resolved,
     *,
+    ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
     check: Annotated[
         Path | None,
@@ -51,7 +54,7 @@ def command(
     pagoda.toml are written the same way, below the section's name in brackets. An empty
     drive.path is shown as the directories that it stands for.
     """
-    del check  # judged before anything else is read
+    del check, ctx  # the file is judged before anything else is read
     if as_json:
         typer.echo(json.dumps(rows_json(resolved), indent=2))
     elif sys.stdout.isatty():
@@ -59,6 +62,18 @@ def command(
     else:
         for key, value, origin in resolved.rows():
             typer.echo(f"{key.name}\t{_shown(key, value, resolved.settings)}\t{origin}")
+
+
+@functools.wraps(_show)
+def _unless_import(**given: Any) -> None:
+    """Shows the settings, unless a command of the group was called: that reads none of them."""
+    if given["ctx"].invoked_subcommand is None:
+        _show(**given)
+
+
+app = typer.Typer()
+app.callback(invoke_without_command=True)(_unless_import)
+app.command("import")(import_command)
 
 
 def _shown(key: Key, value: object, settings: Settings) -> str:

@@ -17,6 +17,7 @@ from pagoda.advise.doctor import reference as causes
 from pagoda.advise.plan import claims
 from pagoda.cli.main import COMMANDS, app, load_command
 from pagoda.settings import docs as settings_docs
+from pagoda.verify import metrics as canaries
 from pagoda.watch import metrics
 
 _NOTE = (
@@ -46,13 +47,20 @@ _METRICS = """
 tier, a place, a reason or a phase, never a request or a tenant.
 
 """
+_CANARIES = """
+## Canaries
+
+`GET /metrics` of `pagoda verify --watch`, on a loopback port.
+
+"""
 
 
 def pages() -> dict[str, str]:
     """File name to text."""
     return {
         "settings.md": f"# Settings\n\n{_NOTE}{_SETTINGS}\n{settings_docs.tables()}",
-        "metrics.md": f"# Metrics\n\n{_NOTE}{_METRICS}{metrics.table()}",
+        "metrics.md": f"# Metrics\n\n{_NOTE}{_METRICS}{metrics.table()}{_CANARIES}"
+        f"{canaries.table()}",
         "cli.md": f"# Command line\n\n{_NOTE}\n{_command_line()}",
         "causes.md": causes.page(),
         "claims.md": claims.page(),

@@ -82,6 +82,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("unpin", "pagoda.cli.unpin", "End pins before their time."),
     Entry("inspect", "pagoda.cli.inspect", "Show what is in a drive, and verify it."),
     Entry("bench", "pagoda.cli.bench", "Measure a server, the engine, the tiers or the index."),
+    Entry("verify", "pagoda.cli.verify", "Prove that a server restores what it computed."),
     Entry("lab", "pagoda.cli.lab", "Break the cache on purpose, and see that it never lies."),
     Entry("model", "pagoda.cli.model", "Get the demonstration model."),
     Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),

@@ -17,6 +17,12 @@
     │   ├── TierTimeout              an I/O passed its deadline: deadline_s
     │   └── TierFault                any other I/O error: errno
     ├── TraceError                   a trace cannot be read or recorded: path, line
+    ├── ServerError                  a server that is asked cannot be used: url
+    │   ├── ServerUnreachable        nothing answers, or the connection broke
+    │   ├── ServerTimeout            it did not answer in time: timeout_s
+    │   ├── ServerRefused            it refuses: status
+    │   ├── ServerForeign            it does not speak OpenAI's API
+    │   └── ModelUnknown             it does not serve the model: model
     ├── EngineBusy                   the engine's thread did not answer in time; nothing was done
     └── EngineClosed                 the engine is shutting down or has failed
 
@@ -35,9 +41,15 @@ __all__ = [
     "FormatError",
     "ModelError",
     "ModelNotFound",
+    "ModelUnknown",
     "PagodaError",
     "PinRefused",
     "RequestError",
+    "ServerError",
+    "ServerForeign",
+    "ServerRefused",
+    "ServerTimeout",
+    "ServerUnreachable",
     "SettingsError",
     "TierError",
     "TierFault",
@@ -203,6 +215,46 @@ class TraceError(PagodaError):
         super().__init__(message, remedy=remedy)
         self.path = path
         self.line = line
+
+
+class ServerError(PagodaError):
+    """A server that is asked over HTTP cannot be used."""
+
+    def __init__(self, message: str, *, url: str, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.url = url
+
+
+class ServerUnreachable(ServerError):
+    """Nothing answers at the URL, or the connection broke."""
+
+
+class ServerTimeout(ServerError):
+    """The server did not answer in time."""
+
+    def __init__(self, message: str, *, url: str, timeout_s: float, remedy: str = "") -> None:
+        super().__init__(message, url=url, remedy=remedy)
+        self.timeout_s = timeout_s
+
+
+class ServerRefused(ServerError):
+    """The server refuses; `status` is that of HTTP."""
+
+    def __init__(self, message: str, *, url: str, status: int, remedy: str = "") -> None:
+        super().__init__(message, url=url, remedy=remedy)
+        self.status = status
+
+
+class ServerForeign(ServerError):
+    """What answers does not speak OpenAI's API."""
+
+
+class ModelUnknown(ServerError):
+    """The server does not serve the model."""
+
+    def __init__(self, message: str, *, url: str, model: str, remedy: str = "") -> None:
+        super().__init__(message, url=url, remedy=remedy)
+        self.model = model
 
 
 class EngineBusy(PagodaError):

@@ -1,0 +1,136 @@
+"""The outcome of reading another cache's configuration: settings, and what became of each key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pagoda.settings.keys import keys_by_name
+
+
+class Fate(StrEnum):
+    """What becomes of a key."""
+
+    MAPPED = "maps"  # to a setting of the same meaning
+    CHANGED = "maps, with another meaning"
+    NEEDLESS = "not needed"  # Pagoda does it always, or has nothing to set
+    MISSING = "has no counterpart"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One key of the file: its dotted name, its value as text, its fate, and why."""
+
+    key: str
+    value: str
+    fate: Fate
+    setting: str  # the setting it maps to, "" when none
+    note: str
+
+
+class BadValue(ValueError):
+    """A key's value is none of its kind; the text says what is wrong with it."""
+
+    def __init__(self, message: str, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+@dataclass(slots=True)
+class Translation:
+    """What a file means in Pagoda's terms. `settings` maps dotted names to texts as a settings
+    file would hold them."""
+
+    source: str  # "LMCache" or "vLLM"
+    settings: dict[str, str] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+
+    def apply(self, key: str, value: object, rule: Rule) -> None:
+        """Note one key, and the settings it maps to. Raises BadValue."""
+        try:
+            outcome = rule(value) if callable(rule) else rule
+        except ValueError as error:
+            raise BadValue(str(error), key=key) from error
+        for name, text in outcome.settings.items():
+            assert name in keys_by_name(), f"{name} is a setting"
+            self.settings[name] = text
+        shown = _shown(_masked(key, value))
+        self.lines.append(Line(key, shown, outcome.fate, ", ".join(outcome.settings), outcome.note))
+
+    def absent(self, key: str, setting: str, note: str) -> None:
+        """Note what follows from a key that is not there."""
+        self.lines.append(Line(key, "(absent)", Fate.CHANGED, setting, note))
+
+    def toml(self) -> str:
+        """The settings as a settings file."""
+        sections: dict[str, list[str]] = {}
+        for name in (name for name in keys_by_name() if name in self.settings):
+            section, _, key = name.partition(".")
+            text = self.settings[name]
+            value = text if keys_by_name()[name].kind == "integer" else json.dumps(text)
+            sections.setdefault(section, []).append(f"{key} = {value}")
+        return "\n\n".join(
+            "\n".join([f"[{section}]", *lines]) for section, lines in sections.items()
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        keys = [
+            {"key": line.key, "value": line.value, "fate": line.fate.value,
+             "setting": line.setting, "note": line.note}
+            for line in self.lines
+        ]  # fmt: skip
+        return {"source": self.source, "settings": dict(self.settings), "keys": keys}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rule makes of a value."""
+
+    fate: Fate
+    note: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+Rule = Outcome | Callable[[object], Outcome]
+
+
+def maps(name: str, text: str, note: str = "") -> Outcome:
+    """To a setting of the same meaning."""
+    return Outcome(Fate.MAPPED, note, {name: text})
+
+
+def changed(name: str, text: str, note: str) -> Outcome:
+    """To a setting whose meaning is another one, as `note` says."""
+    return Outcome(Fate.CHANGED, note, {name: text})
+
+
+def needless(note: str) -> Outcome:
+    """To nothing, for there is nothing to set."""
+    return Outcome(Fate.NEEDLESS, note)
+
+
+def missing(note: str) -> Outcome:
+    """To nothing, for Pagoda does not do it."""
+    return Outcome(Fate.MISSING, note)
+
+
+UNKNOWN = Outcome(Fate.UNKNOWN, "no key of this name is known here: it is left out")
+_SECRETS = ("password", "secret", "access_key", "session_token")
+
+
+def _shown(value: object) -> str:
+    """A value for people; a URL's password is masked, for it would be printed."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    scheme, found, rest = text.partition("://")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}://********@{host}" if found and at else text
+
+
+def _masked(key: str, value: object) -> object:
+    """A value that is safe to show: what a key calls a secret is not."""
+    secret = any(part in key.lower() for part in _SECRETS) and isinstance(value, str) and value
+    return "********" if secret else value

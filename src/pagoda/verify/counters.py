@@ -1,0 +1,49 @@
+"""A server's own count of prompt tokens that it did not compute, read from its /metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from pagoda.core.errors import ServerError
+from pagoda.verify.client import Client
+
+# The labels that mean the device; a metric without labels counts one place only.
+_RESTORED = {
+    "pagoda_cached_tokens_total": ("place", {"device"}),
+    "vllm:external_prefix_cache_hits_total": ("", set()),
+    "sglang:cached_tokens_total": ("cache_source", {"device", "gpu", "total"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Tokens restored from below the device since the server started."""
+
+    restored: float
+
+
+def read_counters(client: Client) -> Counters | None:
+    """What the server counts; None when it has no metrics that tell."""
+    try:
+        reply = client.call("GET", "/metrics")
+        text = reply.body.decode() if reply.ok else ""
+        return parse_counters(text)
+    except (ServerError, ValueError):
+        return None
+
+
+def parse_counters(text: str) -> Counters | None:
+    """The counters in a text of Prometheus' format. Raises ValueError for what is none."""
+    found = False
+    restored = 0.0
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            label, device = _RESTORED.get(sample.name, (None, set()))
+            if label is None or (label and label not in sample.labels):
+                continue
+            found = True
+            if not label or sample.labels[label] not in device:
+                restored += sample.value
+    return Counters(restored) if found else None

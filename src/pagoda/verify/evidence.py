@@ -1,0 +1,42 @@
+"""What shows that an answer was restored: the server's own reports, held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pagoda.verify.answers import Answer
+from pagoda.verify.judge import Reason, Trial
+
+
+def doubt_of(
+    trial: Trial, restored: Sequence[Answer], *, counted: float | None, emptied: bool, salted: bool
+) -> Reason | None:
+    """Why it is not proven that `restored` came from below the device; None when it is.
+    `counted` is what the server's metrics rose by meanwhile, None where it has none; `emptied`:
+    nothing was left on the device."""
+    if any(_claims_too_much(answer, salted=salted) for answer in trial.cold):
+        return Reason.COLD_CLAIM
+    if not restored:
+        return Reason.NOT_RESTORED
+    doubts = [_doubt(trial, answer, counted=counted, emptied=emptied) for answer in restored]
+    return next((doubt for doubt in doubts if doubt is not None), None)
+
+
+def _claims_too_much(answer: Answer, *, salted: bool) -> bool:
+    """Under a salt of its own nothing can be cached. Without salts, what stands before the
+    prompt may be (a chat's template), but not most of it."""
+    allowed = 0 if salted else answer.prompt_tokens // 2
+    return (answer.cached or 0) > allowed
+
+
+def _doubt(trial: Trial, answer: Answer, *, counted: float | None, emptied: bool) -> Reason | None:
+    if answer.cached == 0:
+        never = all(device.cached == 0 for device in trial.device)
+        return Reason.NOT_CACHED if never else Reason.NOT_RESTORED
+    if answer.restored == 0:
+        return Reason.NOT_RESTORED
+    if counted:
+        return None
+    if answer.restored or (answer.cached and emptied):
+        return None if counted is None else Reason.CONTRADICTION
+    return Reason.NO_EVIDENCE if counted is None else Reason.NOT_RESTORED

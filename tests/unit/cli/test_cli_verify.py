@@ -1,0 +1,172 @@
+"""`pagoda verify` and `pagoda config import` on the command line: statuses, output, metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from canary_server import Behaviour, canary_server
+from prometheus_client import CollectorRegistry
+
+from pagoda.cli import verify as cli
+from pagoda.verify.metrics import exported
+
+SHORT = ("--lengths", "48,65")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "verdict"),
+    [
+        (Behaviour(), 0, "equal"),
+        (Behaviour(wrong=0.5), 1, "differs"),
+        (Behaviour(caches=False), 3, "cannot tell"),
+        (Behaviour(garbage=b"<html>"), 3, "cannot tell"),
+        (Behaviour(key="k"), 3, "cannot tell"),
+    ],
+    ids=str,
+)
+def test_statuses(pagoda: Any, behaviour: Behaviour, status: int, verdict: str) -> None:
+    """Programs read the status and the JSON; people the progress on standard error."""
+    with canary_server(behaviour) as server:
+        result = pagoda("verify", server.url, *SHORT, "--json")
+    assert result.status == status
+    assert json.loads(result.out)["verdict"] == verdict
+    assert "asking what the server understands" in result.err
+
+
+def test_text_has_a_line_a_prompt(pagoda: Any) -> None:
+    """Length, verdict and figures, then the verdict on all."""
+    with canary_server(Behaviour(wrong=0.5)) as server:
+        lines = pagoda("verify", server.url, *SHORT).out.splitlines()
+    assert len(lines) == 2 * 2 + 3
+    assert re.match(
+        r" +48 tokens +alone +differs +32 cached +difference 0\.5 \(repeats 0\)", lines[0]
+    )
+    assert lines[-1].startswith("differs: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ftp://x"],
+        ["127.0.0.1:1", "--lengths", "a"],
+        ["127.0.0.1:1", "--lengths", "3"],
+        ["127.0.0.1:1", "--requests", "5"],
+        ["127.0.0.1:1", "--timeout", "soon"],
+        ["127.0.0.1:1", "--timeout", "1ms"],
+        ["127.0.0.1:1", "--runs", "2"],
+        ["127.0.0.1:1", "--api-key-file", "absent"],
+        [],
+    ],
+)
+def test_misuse_is_status_2(pagoda: Any, arguments: list[str]) -> None:
+    """Nothing is asked then, and the status is none of a verdict."""
+    assert pagoda("verify", *arguments).status == 2
+
+
+def test_an_unknown_model_is_misuse_and_nobody_there_is_not(pagoda: Any) -> None:
+    """A wrong name is the caller's; a server that is down leaves the question open."""
+    with canary_server(Behaviour()) as server:
+        assert pagoda("verify", server.url, "--model", "huge").status == 2
+    result = pagoda("verify", server.url, *SHORT)
+    assert (result.status, "nothing answers" in result.err) == (3, True)
+
+
+def test_a_crash_does_not_read_as_a_difference(
+    pagoda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status 1 is a verdict here, and elsewhere that of an unexpected error."""
+
+    def crash(*args: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(cli, "_verification", crash)
+    assert pagoda("verify", "127.0.0.1:1").status == 3
+
+
+def test_the_key_is_sent_and_not_told(pagoda: Any, tmp_path: Path) -> None:
+    """From a file or the environment, never in what is printed."""
+    (tmp_path / "key").write_text("hush-hush\n")
+    with canary_server(Behaviour(key="hush-hush")) as server:
+        flags = (*SHORT, "--api-key-file", str(tmp_path / "key"))
+        result = pagoda("verify", server.url, *flags)
+    assert result.status == 0
+    assert "hush-hush" not in result.out + result.err
+
+
+def test_watching_counts_runs(pagoda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics show the last run and count all of them; a run that the server ended counts
+    as one that cannot tell, and the status is the worst of all."""
+    scrapes: list[str] = []
+    ports: list[int] = []
+    monkeypatch.setattr(cli, "exported", lambda registry, port: _noted(registry, ports))
+    with canary_server(Behaviour()) as server:
+
+        def between(seconds: float) -> None:
+            scrapes.append(httpx.get(f"http://127.0.0.1:{ports[0]}/metrics").text)
+            server.is_.wrong = 0.5 if len(scrapes) == 1 else 0.0
+            server.is_.garbage = None if len(scrapes) < 2 else b"<html>"
+
+        monkeypatch.setattr(cli.time, "sleep", between)
+        result = pagoda(
+            "verify", server.url, *SHORT, "--watch", "5m", "--runs", "3", "--metrics-port", "0",
+            "--json",
+        )  # fmt: skip
+    assert result.status == 1
+    verdicts = [json.loads(line)["verdict"] for line in result.out.splitlines()]
+    assert verdicts == ["equal", "differs", "cannot tell"]
+    assert 'pagoda_canary_verdict{verdict="equal"} 1.0' in scrapes[0]
+    assert 'pagoda_canary_runs_total{verdict="differs"} 0.0' in scrapes[0]
+    assert 'pagoda_canary_runs_total{verdict="differs"} 1.0' in scrapes[1]
+    assert 'pagoda_canary_verdict{verdict="equal"} 0.0' in scrapes[1]
+    assert "pagoda_canary_logprob_difference 0.5" in scrapes[1]
+
+
+def _noted(registry: CollectorRegistry, ports: list[int]) -> Any:
+    """`exported`, and a note of its port."""
+
+    class Noted:
+        def __enter__(self) -> int:
+            self._inner = exported(registry, 0)
+            ports.append(self._inner.__enter__())
+            return ports[-1]
+
+        def __exit__(self, *exc: Any) -> None:
+            self._inner.__exit__(*exc)
+
+    return Noted()
+
+
+def test_a_taken_port_is_told(pagoda: Any) -> None:
+    """Before anything is asked."""
+    with exported(CollectorRegistry(), 0) as port:
+        result = pagoda("verify", "127.0.0.1:1", "--watch", "5m", "--metrics-port", str(port))
+    assert result.status == 2
+
+
+def test_config_import_prints_a_file_that_is_valid(pagoda: Any, tmp_path: Path) -> None:
+    """Settings on standard output, keys on standard error; the settings check out."""
+    (tmp_path / "lm.yaml").write_text("local_disk: /kv\nmax_local_disk_size: 9\nnovel: 1\n")
+    result = pagoda("config", "import", "lm.yaml")
+    assert result.status == 0
+    assert "novel" in result.err
+    (tmp_path / "out.toml").write_text(result.out)
+    assert pagoda("config", "--check", "out.toml").status == 0
+    told = json.loads(pagoda("config", "import", "lm.yaml", "--json").out)
+    assert told["settings"]["drive.capacity"] == "9GiB"
+    assert {key["key"] for key in told["keys"]} >= {"local_disk", "novel"}
+
+
+def test_config_import_reads_no_settings_of_this_machine(pagoda: Any, tmp_path: Path) -> None:
+    """A settings file that is broken is no reason to refuse another cache's."""
+    (tmp_path / "pagoda.toml").write_text("[drive]\nnonsense = 1\n")
+    (tmp_path / "lm.yaml").write_text("chunk_size: 256\n")
+    assert pagoda("config", "import", "lm.yaml").status == 0
+    assert pagoda("config").status == 2
+    (tmp_path / "lm.yaml").write_text("chunk_size: 256\nlocal_cpu: 7\n")
+    result = pagoda("config", "import", "lm.yaml")
+    assert (result.status, "line 2" in result.err) == (2, True)

@@ -1,0 +1,235 @@
+"""`pagoda verify` against servers that are right, wrong, or tell too little."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from canary_server import Behaviour, CanaryServer, canary_server
+
+from pagoda.core.errors import (
+    ModelUnknown,
+    ServerError,
+    ServerForeign,
+    ServerRefused,
+    ServerTimeout,
+    ServerUnreachable,
+    SettingsError,
+)
+from pagoda.verify import Client, Plan, Reason, Report, Verdict, Verification
+
+LENGTHS = (47, 48, 49, 65)
+
+
+def verify(url: str, *, timeout_s: float = 10.0, key: str = "", **plan: object) -> Report:
+    """One run that never sleeps."""
+    client = Client(url, api_key=key, timeout_s=timeout_s)
+    try:
+        chosen = Plan(**{"lengths": LENGTHS, **plan})
+        run = Verification(client, chosen, rng=random.Random(3), sleep=lambda seconds: None)
+        return run.run()
+    finally:
+        client.close()
+
+
+def judged(behaviour: Behaviour, **plan: object) -> Report:
+    """One run against a server that behaves so."""
+    with canary_server(behaviour) as server:
+        return verify(server.url, **plan)
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        Behaviour(),
+        Behaviour(metrics=False),
+        Behaviour(chat=True),
+        Behaviour(salts="ignored"),
+        Behaviour(salts="refused"),
+        Behaviour(salts="refused", chat=True),
+        Behaviour(reports="nothing"),
+        Behaviour(reset="/cache/reset"),
+        Behaviour(reset="/flush_cache", metrics=False),
+        Behaviour(shape=0.05),
+        Behaviour(noise=0.02),
+        Behaviour(crowd_noise=0.02),
+        Behaviour(stores_after=1),
+        Behaviour(reset="", device_tokens=320),
+    ],
+    ids=str,
+)
+def test_a_server_that_restores_what_it_computed_is_equal(behaviour: Behaviour) -> None:
+    """Whatever of cached tokens, metrics, salts and endpoints it has, as long as something shows
+    that blocks were restored; and prompts of every length are proven, alone and among others."""
+    report = judged(behaviour, limit=400)
+    assert (report.verdict, report.reason) == (Verdict.EQUAL, None), report.as_text()
+    assert {finding.concurrent for finding in report.findings} == {False, True}
+    assert [finding.tokens for finding in report.findings] == [*LENGTHS, *LENGTHS]
+    assert report.requests <= 400
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        Behaviour(wrong=0.01),
+        Behaviour(wrong=0.01, metrics=False),
+        Behaviour(wrong=0.01, chat=True),
+        Behaviour(wrong=0.01, salts="refused"),
+        Behaviour(wrong=0.01, shape=0.05),
+        Behaviour(wrong=0.3, noise=0.02),
+        Behaviour(wrong=2.0, lower_block=32, shape=0.05),
+        Behaviour(wrong=0.01, reset="", device_tokens=320),
+        Behaviour(wrong_token=True),
+        Behaviour(wrong_token=True, logprobs="absent"),
+        Behaviour(wrong_token=True, logprobs="refused"),
+    ],
+    ids=str,
+)
+def test_a_server_that_restores_wrong_bytes_differs(behaviour: Behaviour) -> None:
+    """However small the difference, as long as repeats are exact; a run that is a little noisy
+    needs a larger one, and one whose restored prefix is of another length a gross one."""
+    report = judged(behaviour, limit=400)
+    assert (report.verdict, report.reason) == (Verdict.DIFFERS, Reason.RESTORED), report.as_text()
+    wrong = [finding for finding in report.findings if finding.verdict is Verdict.DIFFERS]
+    assert {finding.concurrent for finding in wrong} >= {False}
+    if behaviour.wrong_token:
+        assert {finding.first_token for finding in wrong} != {None}
+    else:
+        assert all((finding.difference or 0) > (finding.floor or 0) for finding in wrong)
+
+
+def test_an_error_among_others_is_found() -> None:
+    """Alone every prompt was right; restored side by side it was another's."""
+    report = judged(Behaviour(wrong=0.01, wrong_crowd=True, caches=True))
+    alone = {f.verdict for f in report.findings if not f.concurrent}
+    crowd = {f.verdict for f in report.findings if f.concurrent}
+    assert alone == {Verdict.EQUAL}
+    assert Verdict.DIFFERS in crowd or crowd == {Verdict.EQUAL}
+    assert (report.verdict is Verdict.DIFFERS) == (Verdict.DIFFERS in crowd)
+
+
+def test_a_device_cache_that_is_wrong_differs() -> None:
+    """Neither repeats nor restored answers can tell it; the computed ones do."""
+    report = judged(Behaviour(device_wrong=3.0))
+    assert (report.verdict, report.reason) == (Verdict.DIFFERS, Reason.DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (Behaviour(caches=False), Reason.NOT_CACHED),
+        (Behaviour(lower=False), Reason.NOT_RESTORED),
+        (Behaviour(lower=False, metrics=False), Reason.NOT_RESTORED),
+        (Behaviour(logprobs="absent"), Reason.NO_LOGPROBS),
+        (Behaviour(logprobs="refused"), Reason.NO_LOGPROBS),
+        (Behaviour(noise=2.0), Reason.NOT_DETERMINISTIC),
+        (Behaviour(noise=2.0, wrong=5.0), Reason.NOT_DETERMINISTIC),
+        (Behaviour(reports="always"), Reason.COLD_CLAIM),
+        (Behaviour(reports="on repeats", lower=False), Reason.CONTRADICTION),
+        (Behaviour(reports="nothing", metrics=False), Reason.NO_EVIDENCE),
+        (Behaviour(reset="", metrics=False), Reason.NO_EVIDENCE),
+        (Behaviour(reset=""), Reason.NOT_RESTORED),
+        (Behaviour(empty=True), Reason.EMPTY),
+    ],
+    ids=str,
+)
+def test_what_proves_nothing_is_not_called_equal(behaviour: Behaviour, reason: Reason) -> None:
+    """Each way to learn too little has its own reason, and never a verdict."""
+    report = judged(behaviour)
+    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, reason), report.as_text()
+
+
+def test_a_small_difference_behind_another_prefix_is_left_open() -> None:
+    """The device held 48 tokens, below it lay 32: sums of another order may explain 0.4."""
+    report = judged(Behaviour(lower_block=32, wrong=0.3, shape=0.05), lengths=(49,))
+    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, Reason.OTHER_SHAPE)
+
+
+def test_prompts_shorter_than_a_block_do_not_spoil_the_proof() -> None:
+    """Nothing of them is ever stored; the longer ones are proven."""
+    report = judged(Behaviour(lower_block=48), lengths=(40, 48, 49, 100))
+    by_length = {f.tokens: f.verdict for f in report.findings if not f.concurrent}
+    assert by_length == {
+        40: Verdict.UNKNOWN, 48: Verdict.UNKNOWN, 49: Verdict.EQUAL, 100: Verdict.EQUAL,
+    }  # fmt: skip
+    assert report.verdict is Verdict.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error"),
+    [
+        (Behaviour(hang_from=1), ServerTimeout),
+        (Behaviour(hang_from=40), ServerTimeout),
+        (Behaviour(garbage=b"<html>"), ServerForeign),
+        (Behaviour(garbage=b"[" * 100_000), ServerForeign),
+        (Behaviour(garbage=b'{"choices": 3}'), ServerForeign),
+        (Behaviour(garbage=b'{"choices": [{"text": 1}], "usage": {"prompt_tokens": 9}}'),
+         ServerForeign),
+        (Behaviour(garbage=b"x" * (9 << 20)), ServerForeign),
+        (Behaviour(models={"a": 1}), ServerForeign),
+        (Behaviour(models=[]), ServerForeign),
+        (Behaviour(status=500), ServerRefused),
+        (Behaviour(status=404), ServerRefused),
+        (Behaviour(key="other"), ServerRefused),
+    ],
+    ids=lambda value: str(value)[:80],
+)  # fmt: skip
+def test_a_server_that_cannot_be_used_is_a_typed_error(
+    behaviour: Behaviour, error: type[ServerError]
+) -> None:
+    """One that hangs at once or later, sends garbage, refuses."""
+    with canary_server(behaviour) as server, pytest.raises(error) as told:
+        verify(server.url, timeout_s=0.5, key="secret-key")
+    assert told.value.url == server.url
+    assert "secret-key" not in str(told.value)
+
+
+def test_nobody_there_and_no_such_model() -> None:
+    """A closed port, and a name that is not served."""
+    with canary_server(Behaviour()) as server:
+        with pytest.raises(ModelUnknown, match="serves tiny"):
+            verify(server.url, model="huge")
+        url = server.url
+    with pytest.raises(ServerUnreachable):
+        verify(url)
+
+
+def test_a_plan_that_needs_more_than_the_limit_is_refused() -> None:
+    """Before anything is sent."""
+    with canary_server(Behaviour()) as server:
+        with pytest.raises(SettingsError, match="may take"):
+            verify(server.url, limit=20)
+        with pytest.raises(SettingsError, match="at least"):
+            verify(server.url, lengths=(5,))
+        assert server.bodies == []
+
+
+def test_flooding_stays_within_the_limit_and_calls_no_endpoint() -> None:
+    """Asked to flood, a server's endpoint is left alone."""
+    with canary_server(Behaviour(device_tokens=320)) as server:
+        report = verify(server.url, limit=300, flood=True)
+        assert server.resets == []
+        assert report.requests == len(server.bodies) <= 300
+        assert (report.verdict, report.pushed_out) == (Verdict.EQUAL, "flooding")
+
+
+def salts_of(server: CanaryServer) -> Sequence[str]:
+    """Of every request."""
+    return [body["cache_salt"] for body in server.bodies]
+
+
+def test_no_two_runs_share_a_salt_and_nothing_but_canaries_is_sent() -> None:
+    """Salts are drawn; a body has no field that could switch caching off."""
+    with canary_server(Behaviour()) as server:
+        client = Client(server.url, api_key="", timeout_s=10.0)
+        for seed in (1, 2):
+            plan = Plan(lengths=(48,))
+            Verification(client, plan, rng=random.Random(seed), sleep=lambda s: None).run()
+        client.close()
+        first, second = server.bodies[0], server.bodies[-1]
+        assert first["cache_salt"] != second["cache_salt"]
+        assert len(set(salts_of(server))) > 6
+        assert {name for body in server.bodies for name in body} == {
+            "model", "prompt", "max_tokens", "temperature", "seed", "logprobs", "cache_salt",
+        }  # fmt: skip
