@@ -32,8 +32,25 @@ REGISTRY: dict[str, Callable[[int], Policy]] = {
     "ema-literal": EmaLiteral,
 }
 
+
+def name_of(policy: Policy) -> str:
+    """What a policy is called here; one of another's making, by its class."""
+    kind = type(policy)
+    return next((name for name, made in REGISTRY.items() if made is kind), kind.__name__)
+
+
 DEFAULT = "heat"
 # Policies differ by less there, and an order that fits in native tables is rebuilt soon.
 DRIVE_DEFAULT = "lru"
 
-__all__ = ["DEFAULT", "DRIVE_DEFAULT", "REGISTRY", "Ending", "Hint", "Lru", "Policy", "Request"]
+__all__ = [
+    "DEFAULT",
+    "DRIVE_DEFAULT",
+    "REGISTRY",
+    "Ending",
+    "Hint",
+    "Lru",
+    "Policy",
+    "Request",
+    "name_of",
+]

@@ -48,11 +48,10 @@ class Naming:
                 break
             heat = heat_of(score, uses.now_s)
             self._pass_warm(heat)
-            for use in bucket:
-                standing = (heat, True, uses.place(use))
+            for _, use in bucket:
                 for slot in reversed(use.leaves):
                     if self._freed:
-                        self._pass_freed(standing)
+                        self._pass_freed((heat, True, uses.place(use)))
                     if self._left <= 0:
                         return
                     self._take(slot)
@@ -76,17 +75,24 @@ class Naming:
             self._take(heapq.heappop(self._freed)[2])
 
     def _take(self, slot: int) -> None:
-        if self._leases is not None and self._leases[slot] != 0:
-            return
-        self.chosen.append(slot)
-        self._left -= 1
-        order = self._order
-        parent = order.parent[slot]
-        taken = self._taken[parent] = self._taken.get(parent, 0) + 1
-        above = order.slot_of.get(parent)
-        if above is not None and taken == order.children[parent]:
-            standing = self._standing(above, order.use[above])
-            heapq.heappush(self._freed, (standing, -len(self.chosen), above))
+        """Name a leaf, then those blocks above it that stand where it stood."""
+        order, heat = self._order, self._order.heat
+        use = order.use[slot]
+        while self._left > 0 and (self._leases is None or self._leases[slot] == 0):
+            self.chosen.append(slot)
+            self._left -= 1
+            parent = order.parent[slot]
+            taken = self._taken[parent] = self._taken.get(parent, 0) + 1
+            if taken != order.children.get(parent):
+                return
+            above = order.slot_of.get(parent)
+            if above is None:
+                return
+            if order.use[above] is not use or slot in heat or above in heat:
+                standing = self._standing(above, order.use[above])
+                heapq.heappush(self._freed, (standing, -len(self.chosen), above))
+                return
+            slot = above
 
     def _standing(self, slot: int, use: Use) -> Standing:
         heat = self._order.heat.get(slot)

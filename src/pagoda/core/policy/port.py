@@ -57,6 +57,11 @@ class Policy(Protocol):
     has at most one slot. A policy may remember keys whose blocks are gone.
     """
 
+    @property
+    def leader(self) -> str:
+        """Which of its orders decides now; empty for a policy that has one."""
+        return ""
+
     def begin(self, request: Request) -> None:
         """A request comes; its look-up follows. Blocks of it that the tier holds are touched
         after that, and others may be inserted."""

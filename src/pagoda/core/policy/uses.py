@@ -5,13 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
 from pagoda.core.identity import Key
 from pagoda.core.policy.reuse import BINS, EDGES_S, ReuseModel
 
 Place = tuple[float, int, int, int]  # score, negative bin, level, number of the use
-_number = attrgetter("number")
 
 
 class Use:
@@ -55,8 +53,8 @@ class Uses:
         self.now_s = 0.0
         self._model = model
         self._count = 0
-        # By level and bin, those with leaves, oldest first.
-        self._buckets: dict[tuple[int, int], list[Use]] = {}
+        # By level and bin, those with leaves and their numbers, oldest first.
+        self._buckets: dict[tuple[int, int], list[tuple[int, Use]]] = {}
         # By bin, oldest first; from the last bin nothing moves on.
         self._aging: list[deque[Use]] = [deque() for _ in range(BINS - 1)]
 
@@ -70,10 +68,13 @@ class Uses:
     def score(self, use: Use) -> float:
         return self._model.scores[use.level][use.bin]
 
-    def ascending(self) -> Iterator[tuple[float, Sequence[Use]]]:
-        """Uses with leaves in buckets of one score, lowest first; of equal ones the oldest."""
-        places = [self.place(use) for use in (bucket[0] for bucket in self._buckets.values())]
-        for score, age, level, _ in sorted(places):
+    def ascending(self) -> Iterator[tuple[float, Sequence[tuple[int, Use]]]]:
+        """Uses with leaves and their numbers in buckets of one score, lowest first; of equal ones
+        the oldest."""
+        scores = self._model.scores
+        for score, age, level in sorted(
+            [(scores[level][age], -age, level) for level, age in self._buckets]
+        ):
             yield score, self._buckets[level, -age]
 
     def place(self, use: Use) -> Place:
@@ -112,7 +113,8 @@ class Uses:
         copy = Uses(self._model)
         copy.now_s, copy._count = self.now_s, self._count
         copy._buckets = {
-            place: [twins[use] for use in bucket] for place, bucket in self._buckets.items()
+            place: [(number, twins[use]) for number, use in bucket]
+            for place, bucket in self._buckets.items()
         }
         copy._aging = [deque(twins[use] for use in queue) for queue in self._aging]
         return copy
@@ -125,11 +127,17 @@ class Uses:
             self._file(use)
 
     def _file(self, use: Use) -> None:
-        bucket = self._buckets.setdefault((use.level, use.bin), [])
-        insort(bucket, use, key=_number)
+        entry = (use.number, use)
+        bucket = self._buckets.get((use.level, use.bin))
+        if bucket is None:
+            self._buckets[use.level, use.bin] = [entry]
+        elif bucket[-1] < entry:
+            bucket.append(entry)
+        else:
+            insort(bucket, entry)
 
     def _unfile(self, use: Use) -> None:
         bucket = self._buckets[use.level, use.bin]
-        del bucket[bisect_left(bucket, use.number, key=_number)]
+        del bucket[bisect_left(bucket, (use.number,))]
         if not bucket:
             del self._buckets[use.level, use.bin]

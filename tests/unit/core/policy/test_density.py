@@ -152,7 +152,7 @@ class Machine(RuleBasedStateMachine):
         hot = {slot for slot, block in self.naive.here.items() if block.heat is not None}
         for order in self.orders:
             filed = [
-                slot for _, uses in order.uses.ascending() for use in uses for slot in use.leaves
+                slot for _, uses in order.uses.ascending() for _, use in uses for slot in use.leaves
             ]
             assert sorted(filed) == sorted(leaves - hot)
             assert sorted(slot for _, slot in order.warm) == sorted(leaves & hot)

@@ -65,7 +65,7 @@ def test_leaps_keep_the_oldest_first() -> None:
         begun.append(_leafy(uses))
     leap_s = EDGES_S[20] + 20.0
     uses.age(leap_s)
-    assert [use for _, bucket in uses.ascending() for use in bucket] == begun
+    assert [use for _, bucket in uses.ascending() for _, use in bucket] == begun
     for edge in range(21, BINS):
         for use in begun:
             uses.age(use.at_s + EDGES_S[edge] + 1e-6)
@@ -101,7 +101,7 @@ def test_a_copy_puts_new_uses_behind_old_ones() -> None:
     twins = Twins()
     copy = uses.copy(twins)
     new = _leafy(copy)
-    order = [use for _, bucket in copy.ascending() for use in bucket]
+    order = [use for _, bucket in copy.ascending() for _, use in bucket]
     assert order == [*(twins[use] for use in begun), new]
 
 
