@@ -166,7 +166,7 @@ def _victims(order: DensityOrder) -> list[int]:
 def _state(order: DensityOrder) -> Sequence[object]:
     """All that an order says of its blocks and their uses."""
     uses = {slot: (use.level, use.at_s, use.bin, use.slots) for slot, use in order.use.items()}
-    filed = [[[*use.leaves] for use in bucket] for _, bucket in order.uses.ascending()]
+    filed = [[[*use.leaves] for _, use in bucket] for _, bucket in order.uses.ascending()]
     waiting: set[Key] = set(order._awaited)
     tables = (order.slot_of, order.parent, order.children, order.heat, order.warm)
     return [uses, filed, waiting, order.uses.now_s, *map(repr, tables), _victims(order)]
