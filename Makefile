@@ -14,7 +14,7 @@ SEED ?= 1
 export PYTHON PIP_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test check format docs bench lab model lock clean
+.PHONY: help run setup test test-engines check format docs bench lab model lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ setup: $(VENV)/.dev model  ## make .venv with everything that developers need
 test: $(VENV)/.dev model  ## run the test suite (REQUIRE_SERVERS=1, ARGS="-k drive")
 	@PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
 		$(PY) -m pytest -p skips $(if $(filter 1,$(REQUIRE_SERVERS)),--require-servers) $(ARGS)
+
+test-engines: $(VENV)/.dev model  ## run the connectors in the real engines; installs them once (2.4 GB)
+	@VLLM_HOME="$$(scripts/engine_vllm.sh)" \
+		PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
+		$(PY) -m pytest -p skips -m engines tests/engines $(ARGS)
 
 check: $(VENV)/.dev docs  ## lint, format, types, import contracts, documentation
 	@$(BIN)/ruff check .

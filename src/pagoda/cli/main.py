@@ -88,6 +88,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("plan", "pagoda.cli.plan", "Plan a deployment: does it fit, how fast, at what cost."),
     Entry("preflight", "pagoda.cli.preflight", "Check that this host is ready."),
     Entry("replay", "pagoda.cli.replay", "Replay a trace against policies and sizes of tiers."),
+    Entry("connect", "pagoda.cli.connect", "Check an engine that Pagoda plugs into."),
     Entry("topology", "pagoda.cli.topology", "Propose GPU groups from `nvidia-smi topo -m`."),
     Entry("doctor", "pagoda.cli.doctor", "Say what went wrong, from logs."),
     Entry("config", "pagoda.cli.config", "Show each setting and where it came from."),

@@ -1,0 +1,1 @@
+"""Connectors: Pagoda's store inside other engines. Nothing else imports an engine's packages."""

@@ -1,0 +1,209 @@
+"""PagodaTier: a SecondaryTierManager of vLLM over the store.
+
+All methods run in vLLM's scheduler and return at once, but for `drain_jobs` and `shutdown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
+    OffloadingConnectorStats,
+)
+from vllm.v1.kv_offload.base import (
+    Locality,
+    LookupResult,
+    Medium,
+    OffloadingCounterMetadata,
+    OffloadingEvent,
+    OffloadingGaugeMetadata,
+    ReqContext,
+    RequestOffloadingContext,
+)
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+from vllm.version import __version__ as vllm_version
+
+from pagoda.connect.vllm.counts import BOUNCED, COUNTERS, GAUGES, HELD, Counts
+from pagoda.connect.vllm.held import HeldChunks
+from pagoda.connect.vllm.jobs import Finished
+from pagoda.connect.vllm.namespace import namespace_of
+from pagoda.connect.vllm.offload import Offload
+from pagoda.connect.vllm.open import engine_config, settings_of, store_of, weights_of
+from pagoda.tiers.drive import DriveTier
+
+
+class PagodaTier(SecondaryTierManager):
+    """Chunks on Pagoda's drives and in its shared store. `settings` is a tree of Pagoda's
+    settings, `config` a file of them, `salt` parts tenants that must not share."""
+
+    medium: ClassVar[Any] = Medium.STORAGE
+
+    def __init__(  # noqa: PLR0913 - vLLM's four, and what the user writes
+        self,
+        offloading_spec: Any,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        backpressure_detector: Any = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+        config: str | None = None,
+        salt: str = "",
+        enable_kv_events: bool = False,
+    ) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = Locality.LOCAL
+        self._rows: Any = np.asarray(primary_kv_view)
+        wanted = settings_of(settings or {}, config)
+        offloading, engine = offloading_spec.config, engine_config()
+        namespace = namespace_of(
+            offloading,
+            engine,
+            weights=weights_of(wanted, offloading.model.name),
+            chunk_bytes=self.block_size_bytes,
+            version=vllm_version,
+            salt=salt,
+        )
+        self._counts = Counts()
+        self._store = store_of(
+            wanted,
+            chunk_bytes=self.block_size_bytes,
+            chunks=len(self._rows),
+            observer=self._counts,
+        )
+        self._offload = Offload(
+            self._store,
+            namespace.digest(),
+            row=self._row,
+            tokens=offloading.cache.tokens_per_hash * offloading.cache.blocks_per_chunk,
+        )
+        self._flush_s = wanted.store.flush_deadline
+        self._spec = offloading_spec
+        self._held: HeldChunks | None = None
+        self._bounced = 0
+        events_wanted = offloading_spec.kv_events_config.enable_kv_cache_events
+        self._events: list[Any] | None = [] if enable_kv_events and events_wanted else None
+
+    def lookup(self, key: bytes, req_context: Any) -> Any:
+        found = self._offload.find(key, req_context.req_id)
+        if found is None:
+            return LookupResult.RETRY
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def submit_store(self, job_metadata: Any) -> None:
+        self._offload.save(
+            job_metadata.job_id, list(job_metadata.keys), list(job_metadata.chunk_ids)
+        )
+
+    def submit_load(self, job_metadata: Any) -> None:
+        self._offload.load(
+            job_metadata.job_id, list(job_metadata.keys), list(job_metadata.chunk_ids)
+        )
+
+    def get_finished_jobs(self) -> Iterator[Any]:
+        """Jobs that are over. Whoever iterates frees a failed load's chunks as soon as it is
+        told; those that a thread may still write to are taken again before anyone else can."""
+        if self._held:
+            self._held.keep_only(self._offload.still_held())
+        for job in self._offload.finished():
+            self._note(job)
+            yield self._result(job)
+            if job.held:
+                self._holding().hold(job.held)
+
+    def take_events(self) -> Iterable[Any]:
+        if self._events is None:
+            return []
+        self._tell(self._offload.gone(), removed=True)
+        told, self._events = self._events, []
+        return told
+
+    def touch(self, keys: Collection[bytes], req_context: Any) -> None:
+        del req_context
+        self._offload.touch(keys)
+
+    def on_new_request(self, req_context: Any) -> Any:
+        del req_context
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: Any) -> None:
+        self._offload.forget(req_context.req_id)
+
+    def on_schedule_end(self, context: Any) -> None:
+        del context
+        self._offload.ask()
+
+    def drain_jobs(self) -> None:
+        self._offload.drain()
+        if self._held:
+            self._held.keep_only(set())
+
+    def shutdown(self) -> None:
+        self._offload.close(flush_s=self._flush_s)
+        self._rows = None  # vLLM takes its memory back
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, Any]:
+        del extra_config
+        counters = {
+            name: OffloadingCounterMetadata(documentation=meaning, labelnames=labels)
+            for name, (labels, meaning) in COUNTERS.items()
+        }
+        gauges = {
+            name: OffloadingGaugeMetadata(documentation=meaning) for name, meaning in GAUGES.items()
+        }
+        return {**counters, **gauges}
+
+    def get_stats(self) -> Any:
+        bounced = sum(
+            level.sealed.tier.bounced
+            for level in self._store.levels()
+            if isinstance(level.sealed.tier, DriveTier)
+        )
+        self._counts.add(BOUNCED, bounced - self._bounced)
+        self._bounced = bounced
+        stats = OffloadingConnectorStats()
+        for (name, labels), count in self._counts.take().items():
+            stats.increase_counter(name, count, labels)
+        stats.set_gauge(HELD, len(self._held) if self._held else 0)
+        return stats
+
+    def _row(self, chunk: int) -> memoryview:
+        return memoryview(self._rows[chunk]).cast("B")
+
+    def _holding(self) -> HeldChunks:
+        if self._held is None:
+            primary = self._spec.get_manager().primary_tier
+            self._held = HeldChunks(primary, lambda: ReqContext(req_id="pagoda-held"))
+        return self._held
+
+    def _note(self, job: Finished) -> None:
+        """Events of chunks that are stored, or turned out to be bad."""
+        if self._events is None:
+            return
+        if job.loads:
+            self._tell(self._offload.gone(), removed=True)
+        else:
+            self._tell(self._offload.announce(job.good), removed=False)
+
+    def _tell(self, names: list[bytes], *, removed: bool) -> None:
+        if names and self._events is not None:
+            self._events.append(
+                OffloadingEvent(
+                    keys=names,
+                    medium=self.medium,
+                    removed=removed,
+                    locality=self.locality,
+                    ownership=self.tier_type,
+                )
+            )
+
+    def _result(self, job: Finished) -> Any:
+        return JobResult(
+            job_id=job.number,
+            success=not job.bad,
+            successful_keys=job.good if job.loads and job.bad and job.good else None,
+            transfer_time=job.seconds,
+            transfer_bytes=job.size_bytes,
+        )

@@ -1,0 +1,150 @@
+"""The connector in the real vLLM 0.32.0 on a CPU: what is restored equals what was computed.
+
+Restored answers are compared with vLLM's own local prefix hit, which computes the same tokens in
+the same steps: tokens and log-probabilities are equal to the last bit. Each test looks at
+Pagoda's counters as well, so that none passes because nothing was restored.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_harness import Child, launch, pagoda_tier
+
+from pagoda.tiers.drive import slab
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+
+_PROMPT_TOKENS = 700
+_CACHED_TOKENS = 640  # five blocks of 128
+_CHUNK_BYTES = 128 * 23_040
+
+Answer = dict[str, Any]
+Start = Callable[..., Child]
+
+
+def _story(seed: int) -> str:
+    """A text that makes sense enough for an answer to depend on it."""
+    rng = random.Random(seed)
+    names = "Mara Tobias Ines Pavel Ruth Oskar Lena Viktor".split()
+    things = "a letter; an old map; two lanterns; the harbour key; a blue coat; bread".split("; ")
+    places = "the mill; the lighthouse; the market; the ferry; the orchard; the archive".split("; ")
+    lines = [
+        f"On day {day}, {rng.choice(names)} brought {rng.choice(things)} from "
+        f"{rng.choice(places)} to {rng.choice(places)} and told {rng.choice(names)} about it."
+        for day in range(1, 60)
+    ]
+    return " ".join(lines)
+
+
+STORY = _story(1)
+
+
+def _total(child: Any, name: str) -> float:
+    """A counter of Pagoda over all its labels."""
+    found = child.do("metrics")["metrics"]
+    return sum(value for key, value in found.items() if key.split(",")[0] == name)
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one["tokens"] == other["tokens"] and one["logprobs"] == other["logprobs"]
+
+
+@pytest.fixture(scope="module")
+def answered(
+    vllm_python: Path, demo_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Answer, Answer]:
+    """A directory that an engine has filled and left, its cold answer, and its local hit's."""
+    directory = tmp_path_factory.mktemp("filled")
+    child = launch(vllm_python, demo_model, directory, pagoda_tier(directory / "kv"))
+    try:
+        cold = child.ask(STORY, length=_PROMPT_TOKENS)
+        local = child.ask(STORY, length=_PROMPT_TOKENS)
+    finally:
+        child.close()
+    assert cold["cached"] == 0
+    assert local["cached"] == _CACHED_TOKENS
+    return directory / "kv", cold, local
+
+
+@pytest.fixture
+def filled(answered: tuple[Path, Answer, Answer], tmp_path: Path) -> Path:
+    """A copy of that directory."""
+    shutil.copytree(answered[0], tmp_path / "kv")
+    return tmp_path / "kv"
+
+
+def _change_payloads(directory: Path) -> None:
+    """Change every stored byte, and no header."""
+    layout = slab.read_layout(directory / slab.SLAB_NAME)
+    with (directory / slab.SLAB_NAME).open("r+b") as file:
+        for slot in range(_CACHED_TOKENS // 128):
+            file.seek(layout.payload_at(slot))
+            payload = bytearray(file.read(_CHUNK_BYTES))
+            payload[1::2] = bytes(byte ^ 0x01 for byte in payload[1::2])
+            file.seek(layout.payload_at(slot))
+            file.write(payload)
+
+
+def test_an_answer_restored_after_a_restart_is_the_local_hits_to_the_bit(
+    start: Start, answered: tuple[Path, Answer, Answer], filled: Path
+) -> None:
+    """Another process restores what the first one computed, and a third is refused meanwhile."""
+    child = start(pagoda_tier(filled))
+    restored = child.ask(STORY, length=_PROMPT_TOKENS)
+    assert _same(restored, answered[2])
+    assert restored["cached"] == _CACHED_TOKENS
+    assert _total(child, "pagoda_restored_bytes_total") == 5 * _CHUNK_BYTES
+    assert _total(child, "pagoda_bounced_copies_total") == 0
+    refused = start(pagoda_tier(filled))
+    assert "DirectoryLocked" in refused.began["failed"]
+    assert str(filled) in refused.began["failed"]
+
+
+def test_changed_bytes_change_the_answer_when_nobody_looks(
+    start: Start, answered: tuple[Path, Answer, Answer], filled: Path
+) -> None:
+    """The twin of the test above: with the seal's check off, changed bytes are served, and seen.
+    Else equality would prove nothing."""
+    _change_payloads(filled)
+    child = start(pagoda_tier(filled), wrong=True)
+    restored = child.ask(STORY, length=_PROMPT_TOKENS)
+    assert restored["cached"] == _CACHED_TOKENS
+    assert _total(child, "pagoda_restored_bytes_total") == 5 * _CHUNK_BYTES
+    assert not _same(restored, answered[2])
+
+
+def test_changed_bytes_are_refused_and_computed_anew(
+    start: Start, answered: tuple[Path, Answer, Answer], filled: Path
+) -> None:
+    """With the check on, none of them is served: the answer is the cold one."""
+    _change_payloads(filled)
+    # Scrubbing would take them out of service before anybody asks.
+    child = start(pagoda_tier(filled, {"store": {"scrub_rate": "0"}}))
+    computed = child.ask(STORY, length=_PROMPT_TOKENS)
+    assert computed["cached"] == 0
+    assert _same(computed, answered[1])
+    assert _total(child, "pagoda_refused_chunks_total") > 0
+    assert _total(child, "pagoda_restored_bytes_total") == 0
+
+
+def test_a_stuck_drive_costs_the_deadline_and_no_more(
+    start: Start, answered: tuple[Path, Answer, Answer], filled: Path
+) -> None:
+    """A drive that does not come back: the request is computed, and memory that the drive may
+    still write to is used by nobody until it has come back."""
+    child = start(pagoda_tier(filled, {"store": {"restore_deadline": "1s"}}))
+    child.do("stick")
+    computed = child.ask(STORY, length=_PROMPT_TOKENS)
+    assert computed["cached"] == 0
+    assert _same(computed, answered[1])
+    assert _total(child, "pagoda_held_chunks") > 0
+    child.do("unstick")
+    again = child.ask(_story(2), length=_PROMPT_TOKENS)
+    assert again["cached"] == 0
+    assert _total(child, "pagoda_held_chunks") == 0

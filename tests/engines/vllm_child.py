@@ -1,0 +1,195 @@
+"""A real vLLM engine in a process of its own: commands as JSON lines in, answers out.
+
+    {"do": "ask", "text": "…", "length": 700, "salt": "", "tokens": 8}
+    {"do": "reset"}            forgets what is cached on the device and in host memory
+    {"do": "reset-device"}     forgets what is cached on the device
+    {"do": "stick"}            from now on reads of drives hang, until
+    {"do": "unstick"}
+    {"do": "metrics"}
+    {"do": "calls"}            seconds of each call that vLLM's scheduler made of the tier
+    {"do": "stop"}
+
+Started with the path of a JSON file: model, tiers, host_bytes and wrong (true: the seal's check
+is off, so that changed bytes are served).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    said = sys.stdout
+    sys.stdout = sys.stderr  # vLLM talks on it
+    plan = json.loads(Path(sys.argv[1]).read_text())
+    try:
+        engine = Engine(plan)
+    except Exception as error:
+        print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=said, flush=True)
+        raise SystemExit(1) from error
+    print(json.dumps({"ready": True}), file=said, flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "stop":
+            break
+        print(json.dumps(engine.do(command)), file=said, flush=True)
+    engine.stop()
+    print(json.dumps({"stopped": True}), file=said, flush=True)
+
+
+class Engine:
+    """One engine; `do` carries out a command."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.times: dict[str, list[float]] = {}
+        if plan.get("wrong"):
+            _serve_anything()
+        self._stuck = _stoppable_reads()
+        if plan.get("timed"):
+            _time_calls(self.times)
+        from vllm import LLM
+
+        self._llm = LLM(
+            model=plan["model"],
+            enforce_eager=True,
+            max_model_len=4096,
+            max_num_batched_tokens=4096,
+            seed=7,
+            disable_log_stats=False,
+            kv_transfer_config={
+                "kv_connector": "OffloadingConnector",
+                "kv_role": "kv_both",
+                "kv_load_failure_policy": "recompute",
+                "kv_connector_extra_config": {
+                    "spec_name": "CpuTieringSpec",
+                    "spec_module_path": "cpu_tiering",
+                    "cpu_bytes_to_use": plan["host_bytes"],
+                    "secondary_tiers": plan["tiers"],
+                },
+            },
+        )
+
+    def do(self, command: dict[str, Any]) -> dict[str, Any]:
+        match command["do"]:
+            case "ask":
+                return self._ask(command)
+            case "reset":
+                self._llm.reset_prefix_cache(reset_connector=True)
+            case "reset-device":
+                self._llm.reset_prefix_cache()
+            case "stick":
+                self._stuck.clear()
+            case "unstick":
+                self._stuck.set()
+                time.sleep(0.5)  # the threads come out of the drive
+            case "metrics":
+                return {"metrics": self._metrics()}
+            case "calls":
+                return {"calls": self.times}
+        return {}
+
+    def stop(self) -> None:
+        self._llm.llm_engine.engine_core.shutdown()
+
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        from vllm import SamplingParams
+
+        tokens = self._llm.get_tokenizer().encode(command["text"])[: command["length"]]
+        assert len(tokens) == command["length"], f"the text has {len(tokens)} tokens"
+        prompt = {"prompt_token_ids": tokens}
+        if command.get("salt"):
+            prompt["cache_salt"] = command["salt"]
+        wanted = SamplingParams(
+            temperature=0.0, max_tokens=command.get("tokens", 8), logprobs=5, ignore_eos=True
+        )
+        began_s = time.perf_counter()
+        [output] = self._llm.generate([prompt], wanted, use_tqdm=False)
+        answer = output.outputs[0]
+        return {
+            "tokens": list(answer.token_ids),
+            "logprobs": [
+                {str(token): one.logprob for token, one in step.items()} for step in answer.logprobs
+            ],
+            "cached": output.num_cached_tokens,
+            "total_s": time.perf_counter() - began_s,
+            "first_s": output.metrics.first_token_latency if output.metrics else None,
+        }
+
+    def _metrics(self) -> dict[str, float]:
+        """What vLLM's /metrics shows, without its labels for engine and model."""
+        from prometheus_client import REGISTRY
+
+        found: dict[str, float] = {}
+        for sample in (sample for family in REGISTRY.collect() for sample in family.samples):
+            labels = {k: v for k, v in sample.labels.items() if k in ("tier", "reason")}
+            name = sample.name + "".join(f",{k}={v}" for k, v in sorted(labels.items()))
+            found[name] = found.get(name, 0) + sample.value
+        return found
+
+
+def _stoppable_reads() -> threading.Event:
+    """Reads of drives begin while the event is set."""
+    from pagoda.tiers.drive import DriveTier
+
+    free, read = threading.Event(), DriveTier.read
+    free.set()
+
+    def wait_and_read(self: Any, slots: Any, into: Any) -> Any:
+        free.wait()
+        return read(self, slots, into)
+
+    DriveTier.read = wait_and_read
+    return free
+
+
+def _serve_anything() -> None:
+    """Switch the check of seals off: what was read is served, whatever it is."""
+    from pagoda.tiers import sealed
+
+    def believe(self: Any, order: Any, arrived: Any, target: Any, buffer: Any) -> Any:
+        return arrived if isinstance(arrived, sealed.Unavailable) else self._hit
+
+    sealed.SealedTier._judge = believe
+
+
+def _time_calls(times: dict[str, list[float]]) -> None:
+    """Measure every call of the tier's methods that a step makes."""
+    from pagoda.connect.vllm import PagodaTier
+
+    for name in (
+        "lookup submit_store submit_load touch on_new_request on_request_finished "
+        "on_schedule_end take_events get_stats"
+    ).split():
+        setattr(PagodaTier, name, _timed(getattr(PagodaTier, name), times.setdefault(name, [])))
+    jobs, spent = PagodaTier.get_finished_jobs, times.setdefault("get_finished_jobs", [])
+
+    def finished(self: Any) -> Any:
+        began_s = time.perf_counter()
+        found = jobs(self)
+        for job in found:
+            spent.append(time.perf_counter() - began_s)
+            yield job
+            began_s = time.perf_counter()
+        spent.append(time.perf_counter() - began_s)
+
+    PagodaTier.get_finished_jobs = finished
+
+
+def _timed(method: Any, spent: list[float]) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began_s = time.perf_counter()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            spent.append(time.perf_counter() - began_s)
+
+    return call
+
+
+if __name__ == "__main__":
+    main()
