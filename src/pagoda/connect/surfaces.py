@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from pagoda.connect.guard import Expected, Fit, Surface, Verdict
 from pagoda.core.errors import PagodaError
 
+_log = logging.getLogger("pagoda.connect")
 _TIERING = "vllm.v1.kv_offload.tiering.base"
 _CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
 
@@ -90,7 +92,16 @@ SURFACES: Mapping[str, Surface] = {"vllm": VLLM}
 
 
 def require(verdict: Verdict) -> None:
-    """Raises PagodaError when a connector must not start on what was found."""
+    """Raises PagodaError when a connector must not start on what was found, and logs a warning
+    when no test ran on it."""
+    tested = ", ".join(verdict.tested)
+    if verdict.fit is Fit.UNTESTED:
+        _log.warning(
+            "%s %s was not tested with this connector (%s was); its signatures fit",
+            verdict.package,
+            verdict.version,
+            tested,
+        )
     if verdict.fits:
         return
     if verdict.fit is Fit.ABSENT:
@@ -101,5 +112,5 @@ def require(verdict: Verdict) -> None:
     raise PagodaError(
         f"{verdict.package} {verdict.version} is not what this connector was made for: "
         + "; ".join(verdict.changes),
-        remedy=f"use {verdict.package} {', '.join(verdict.tested)}, or a newer Pagoda",
+        remedy=f"use {verdict.package} {tested}, or a newer Pagoda",
     )

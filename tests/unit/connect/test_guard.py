@@ -76,12 +76,15 @@ def test_a_tested_version_with_its_signatures_fits(installed: Path) -> None:
     require(verdict)
 
 
-def test_another_version_with_the_same_signatures_is_said_to_be_untested(installed: Path) -> None:
-    """It starts, and the verdict says that no test ran on it."""
+def test_another_version_with_the_same_signatures_is_said_to_be_untested(
+    installed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It starts, and the verdict and a warning say that no test ran on it."""
     _version(installed.parents[2], "1.3")
     verdict = examine(_SURFACE)
     assert (verdict.fit, verdict.version) == (Fit.UNTESTED, "1.3")
     require(verdict)
+    assert "1.3 was not tested" in caplog.text
 
 
 @pytest.mark.parametrize(
