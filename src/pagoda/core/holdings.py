@@ -83,14 +83,16 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierStatus:
-    """How a tier stands, how many of its slots hold a block that can be found, and how many of
-    those blocks are pinned."""
+    """How a tier stands, how many of its slots hold a block that can be found, how many of those
+    blocks are pinned, and by which policy, and which of its orders, others make room."""
 
     tier: str
     standing: Standing
     blocks: int
     slots: int
     pinned: int = 0
+    policy: str = ""
+    leader: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

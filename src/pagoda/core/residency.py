@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pagoda.core.decide import make_room
 from pagoda.core.identity import DIGEST_BYTES, Key
 from pagoda.core.pinned import PinnedSlots
-from pagoda.core.policy import Ending, Policy, Request
+from pagoda.core.policy import Ending, Policy, Request, name_of
 from pagoda.core.state import SlotState, TierState
 
 _ADOPTED = 4096  # slots told to the policy at a time
@@ -39,6 +39,16 @@ class Residency:
         self._open.remove(request)
         self._policy.touch(self.state.prefix(ending.keys))
         self._policy.end(request, ending)
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy."""
+        return name_of(self._policy)
+
+    @property
+    def leader(self) -> str:
+        """See Policy.leader."""
+        return self._policy.leader
 
     @property
     def open_requests(self) -> int:

@@ -27,7 +27,7 @@ from pagoda.engine.cache import EngineCache
 from pagoda.engine.codec import TokenizerCodec
 from pagoda.engine.commands import Commands
 from pagoda.engine.detokenize import Detokenizer
-from pagoda.engine.device import DeviceBlocks
+from pagoda.engine.device import TIER, DeviceBlocks
 from pagoda.engine.home import HomeThread
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling import Draw, sample
@@ -318,11 +318,21 @@ class LlmEngine(Engine):
             "device_blocks_used": self._device.used(),
             "device_blocks_cached": self._device.cached(),
             **{f"{name}_blocks_stored": count for name, count in lower.items()},
+            **self._leaders(),
             **self._admin.pins.stats(),
             **{
                 f"{name}_scrub_progress": share
                 for name, share in self._parts.store.scrub_progress().items()
             },
+        }
+
+    def _leaders(self) -> dict[str, float]:
+        """For each tier that heat orders, whether hit density decides there now."""
+        leaders = {TIER: self._device.residency.leader, **self._parts.store.leaders()}
+        return {
+            f"{tier}_density_leads": float(leader == "density")
+            for tier, leader in leaders.items()
+            if leader
         }
 
 

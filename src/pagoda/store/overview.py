@@ -89,6 +89,8 @@ class Overview:
                 blocks=level.state.published_count(),
                 slots=level.state.slots,
                 pinned=level.residency.pinned.count(),
+                policy=level.residency.policy,
+                leader=level.residency.leader,
             )
             for level in self._store.levels()
         ]

@@ -289,6 +289,11 @@ class Store:
         """Published blocks of each level, by name."""
         return {level.name: level.state.published_count() for level in self._levels}
 
+    def leaders(self) -> dict[str, str]:
+        """By level, which order of its policy decides now, where it has several."""
+        leaders = {level.name: level.residency.leader for level in self._levels}
+        return {name: leader for name, leader in leaders.items() if leader}
+
     def scrub_progress(self) -> dict[str, float]:
         """The share of each level that the pass under way has verified; 1 between passes."""
         return self._parts.scrubber.progress()

@@ -143,7 +143,7 @@ class FakeCache(Cache):
 
     def _tier(self, name: str) -> TierStatus:
         standing = Standing.DRAINING if name in self._draining else Standing.SERVING
-        return TierStatus(tier=name, standing=standing, blocks=_TIERS[name], slots=8)
+        return TierStatus(tier=name, standing=standing, blocks=_TIERS[name], slots=8, policy="lru")
 
     def _note(self, *call: Any) -> None:
         self.asked.append(call)

@@ -105,10 +105,11 @@ def test_prompts_are_encoded_as_for_an_answer(serving, path, body, prompt) -> No
 
 def test_a_tier_is_drained_by_its_name(serving) -> None:
     """The answer says how it stands, and so does the list; another name is not found."""
-    drive = {"tier": "drive", "standing": "draining", "blocks": 5, "slots": 8, "pinned": 0}
+    more = {"slots": 8, "pinned": 0, "policy": "lru", "leader": ""}
+    drive = {"tier": "drive", "standing": "draining", "blocks": 5, **more}
     assert ask(serving, "POST", "/cache/drain", {"tier": "drive"}).json() == drive
     tiers = ask(serving, "GET", "/cache/tiers").json()["tiers"]
-    host = {"tier": "host", "standing": "serving", "blocks": 3, "slots": 8, "pinned": 0}
+    host = {"tier": "host", "standing": "serving", "blocks": 3, **more}
     assert tiers == [host, drive]
     assert ask(serving, "POST", "/cache/drain", {"tier": "drive7"}).status_code == 404
 

@@ -153,7 +153,14 @@ def test_tiers_tell_how_they_stand(admin: AdminHarness) -> None:
     lower.trust.fence(Fence.SPACE, Reason.FULL, "full")
     assert standings() == ["serving", "fenced"]
     drained = admin.admin.drain("lower")
-    assert drained == TierStatus(tier="lower", standing=Standing.DRAINING, blocks=4, slots=64)
+    assert drained == TierStatus(
+        tier="lower",
+        standing=Standing.DRAINING,
+        blocks=4,
+        slots=64,
+        policy="heat",
+        leader="lru",
+    )
     assert standings() == ["serving", "draining"]
     admin.put(admin.tokens(2))
     admin.settle()
