@@ -4,9 +4,8 @@ Two orders are kept over the same blocks: hit density (core.policy.density) and 
 used. The leader decides who is dropped. What the other one would hit is counted in a shadow of the
 tier, which has keys and no bytes. LRU leads until hit density is ahead by a margin, in hits that
 decay over requests, and again when it falls behind: whatever traffic comes, the tier is never far
-below LRU. Reference for
-choosing among policies by what their shadows hit: I. Ari et al., "ACME: Adaptive caching using
-multiple experts", WDAS 2002.
+below LRU. Reference for choosing among policies by what their shadows hit: I. Ari et al., "ACME:
+Adaptive caching using multiple experts", WDAS 2002.
 """
 
 from __future__ import annotations
