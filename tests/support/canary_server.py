@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,13 +33,12 @@ class Behaviour:
     reports: str = "truth"  # of cached tokens; or "nothing", "always", "on repeats"
     metrics: bool = True
     shape: float = 0.0  # how far a prefix moves log-probabilities, by itself
-    noise: float = 0.0  # how far chance moves them
-    crowd_noise: float = 0.0  # and how far others in the batch do
+    noise: float = 0.0  # how far each second answer to a text lies off
     stores_after: int = 0  # resets until the lower tier has what it was given
     device_wrong: float = 0.0  # an error of prefixes on the device
     wrong: float = 0.0  # and of restored ones
     wrong_token: bool = False
-    wrong_crowd: bool = False  # errors only among others
+    wrong_from: int = 0  # errors begin with this reset
     empty: bool = False
     hang_from: int = 10**9  # the request that gets no answer
     garbage: bytes | None = None
@@ -64,24 +63,16 @@ class CanaryServer:
         self._pending: list[tuple[int, tuple[str, ...]]] = []
         self._seen: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()
-        self._active = 0
-        self._rng = random.Random(7)
+        self._asked: Counter[tuple[str, ...]] = Counter()
 
     def answer(self, body: dict[str, Any], *, chat: bool) -> dict[str, Any]:
         """What a request is answered."""
         text = body["messages"][0]["content"] if chat else body["prompt"]
         salt = body.get("cache_salt", "") if self.is_.salts == "honoured" else ""
+        words = (f"salt:{salt}", *text.split())
         with self._lock:
-            self._active += 1
-        try:
-            with self._lock:
-                crowded = self._active > 1
-                words = (f"salt:{salt}", *text.split())
-                device, restored = self._look_up(words)
-                return self._whole(body, words, device, restored, chat=chat, crowded=crowded)
-        finally:
-            with self._lock:
-                self._active -= 1
+            device, restored = self._look_up(words)
+            return self._whole(body, words, device, restored, chat=chat)
 
     def reset(self) -> None:
         """Empty the device cache; what waited long enough is stored below."""
@@ -119,14 +110,13 @@ class CanaryServer:
         restored: int,
         *,
         chat: bool,
-        crowded: bool,
     ) -> dict[str, Any]:
         asked = 0 if self.is_.empty else body["max_tokens"]
         shift = self.is_.shape * (restored > 0) * (1 + restored % 3)
-        shift += self._rng.uniform(-1, 1) * self.is_.noise
-        shift += self._rng.uniform(-1, 1) * self.is_.crowd_noise * crowded
+        self._asked[words[1:]] += 1
+        shift += self.is_.noise * (self._asked[words[1:]] % 2)
         shift += self.is_.device_wrong * (device > 0)
-        bad = restored > device and (crowded or not self.is_.wrong_crowd)
+        bad = restored > device and len(self.resets) >= self.is_.wrong_from
         shift += self.is_.wrong * bad
         tokens = [self._token(words[1:], at, shift) for at in range(asked)]
         if self.is_.wrong_token and bad:

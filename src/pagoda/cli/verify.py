@@ -23,7 +23,7 @@ from pagoda.verify import LENGTHS, Client, Plan, Report, Verdict, Verification
 from pagoda.verify.metrics import HOST, CanaryMetrics, exported
 
 _STATUS = {Verdict.EQUAL: 0, Verdict.DIFFERS: 1, Verdict.UNKNOWN: 3}
-_CRASHED = 3  # never 1: that would read as a difference
+_MISUSED = 2
 _SHORTEST_WATCH_S = 1.0
 
 
@@ -77,24 +77,35 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
     )
     with closing(client):
         if interval_s is None:
-            status = _once(client, plan, as_json=as_json)
+            status = _guarded(lambda: _once(client, plan, as_json=as_json))
         else:
             rounds = Rounds(client, plan, as_json=as_json)
-            status = rounds.run(interval_s, runs=runs, metrics_port=metrics_port)
+            status = _guarded(lambda: rounds.run(interval_s, runs=runs, metrics_port=metrics_port))
     raise typer.Exit(status)
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """The status of `work`; whatever else happens in it is never 1, which is a verdict here."""
+    try:
+        return work()
+    except ModelUnknown as error:
+        _tell_error(error, as_json=False)
+        return _MISUSED
+    except PagodaError:
+        raise  # settings: main tells them, with its status for misuse
+    except Exception as error:  # noqa: BLE001 - main's status for it would read as a difference
+        typer.secho(f"pagoda: unexpected {type(error).__name__}: {error}", fg="red", err=True)
+        return _STATUS[Verdict.UNKNOWN]
 
 
 def _once(client: Client, plan: Plan, *, as_json: bool) -> int:
     try:
         report = _verification(client, plan).run()
+    except ModelUnknown:
+        raise
     except ServerError as error:
         _tell_error(error, as_json=as_json)
-        return _status_of(error)
-    except PagodaError:
-        raise
-    except Exception as error:  # noqa: BLE001 - main's status for it, 1, would read as a difference
-        typer.secho(f"pagoda: unexpected {type(error).__name__}: {error}", fg="red", err=True)
-        return _CRASHED
+        return _STATUS[Verdict.UNKNOWN]
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else report.as_text())
     return _STATUS[report.verdict]
 
@@ -175,11 +186,6 @@ def _tell_error(error: ServerError, *, as_json: bool) -> None:
     typer.secho(f"pagoda: {error.message}", fg="red", err=True)
     if error.remedy:
         typer.echo(f"  {error.remedy}", err=True)
-
-
-def _status_of(error: ServerError) -> int:
-    """A wrong name is a mistake of the command line; all else leaves the question open."""
-    return 2 if isinstance(error, ModelUnknown) else _STATUS[Verdict.UNKNOWN]
 
 
 def _lengths(text: str) -> tuple[int, ...]:

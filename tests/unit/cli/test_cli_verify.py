@@ -71,7 +71,8 @@ def test_misuse_is_status_2(pagoda: Any, arguments: list[str]) -> None:
 def test_an_unknown_model_is_misuse_and_nobody_there_is_not(pagoda: Any) -> None:
     """A wrong name is the caller's; a server that is down leaves the question open."""
     with canary_server(Behaviour()) as server:
-        assert pagoda("verify", server.url, "--model", "huge").status == 2
+        for more in ((), ("--watch", "5m", "--metrics-port", "0")):
+            assert pagoda("verify", server.url, "--model", "huge", *more).status == 2
     result = pagoda("verify", server.url, *SHORT)
     assert (result.status, "nothing answers" in result.err) == (3, True)
 
@@ -86,6 +87,8 @@ def test_a_crash_does_not_read_as_a_difference(
 
     monkeypatch.setattr(cli, "_verification", crash)
     assert pagoda("verify", "127.0.0.1:1").status == 3
+    flags = ("--watch", "5m", "--metrics-port", "0")
+    assert pagoda("verify", "127.0.0.1:1", *flags).status == 3
 
 
 def test_the_key_is_sent_and_not_told(pagoda: Any, tmp_path: Path) -> None:

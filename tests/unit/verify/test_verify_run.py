@@ -53,7 +53,6 @@ def judged(behaviour: Behaviour, **plan: object) -> Report:
         Behaviour(reset="/flush_cache", metrics=False),
         Behaviour(shape=0.05),
         Behaviour(noise=0.02),
-        Behaviour(crowd_noise=0.02),
         Behaviour(stores_after=1),
         Behaviour(reset="", device_tokens=320),
     ],
@@ -100,13 +99,23 @@ def test_a_server_that_restores_wrong_bytes_differs(behaviour: Behaviour) -> Non
 
 
 def test_an_error_among_others_is_found() -> None:
-    """Alone every prompt was right; restored side by side it was another's."""
-    report = judged(Behaviour(wrong=0.01, wrong_crowd=True, caches=True))
-    alone = {f.verdict for f in report.findings if not f.concurrent}
-    crowd = {f.verdict for f in report.findings if f.concurrent}
-    assert alone == {Verdict.EQUAL}
-    assert Verdict.DIFFERS in crowd or crowd == {Verdict.EQUAL}
-    assert (report.verdict is Verdict.DIFFERS) == (Verdict.DIFFERS in crowd)
+    """Each prompt alone was right; when all were restored at the same time, each was wrong."""
+    together = 3  # resets: to try the endpoint, for each alone, for all
+    report = judged(Behaviour(wrong=0.01, wrong_from=together))
+    assert {f.verdict for f in report.findings if not f.concurrent} == {Verdict.EQUAL}
+    assert {f.verdict for f in report.findings if f.concurrent} == {Verdict.DIFFERS}
+    assert report.verdict is Verdict.DIFFERS
+
+
+def test_a_server_that_dies_after_a_difference_still_differs() -> None:
+    """What was found before is not lost with the connection."""
+    with canary_server(Behaviour(wrong=0.01)) as server:
+        verify(server.url, lengths=(48,))
+        last = len(server.bodies)
+    with canary_server(Behaviour(wrong=0.01, hang_from=last)) as server:
+        report = verify(server.url, lengths=(48,), timeout_s=0.5)
+    assert report.verdict is Verdict.DIFFERS
+    assert {finding.concurrent for finding in report.findings} == {False}
 
 
 def test_a_device_cache_that_is_wrong_differs() -> None:
@@ -166,7 +175,6 @@ def test_prompts_shorter_than_a_block_do_not_spoil_the_proof() -> None:
         (Behaviour(garbage=b'{"choices": 3}'), ServerForeign),
         (Behaviour(garbage=b'{"choices": [{"text": 1}], "usage": {"prompt_tokens": 9}}'),
          ServerForeign),
-        (Behaviour(garbage=b"x" * (9 << 20)), ServerForeign),
         (Behaviour(models={"a": 1}), ServerForeign),
         (Behaviour(models=[]), ServerForeign),
         (Behaviour(status=500), ServerRefused),
@@ -183,6 +191,15 @@ def test_a_server_that_cannot_be_used_is_a_typed_error(
         verify(server.url, timeout_s=0.5, key="secret-key")
     assert told.value.url == server.url
     assert "secret-key" not in str(told.value)
+
+
+def test_an_answer_without_an_end_is_cut_off() -> None:
+    """Its memory is bounded, whatever the server sends."""
+    with (
+        canary_server(Behaviour(garbage=b"x" * (9 << 20))) as server,
+        pytest.raises(ServerForeign, match="longer than 8 MiB"),
+    ):
+        verify(server.url)
 
 
 def test_nobody_there_and_no_such_model() -> None:
