@@ -107,4 +107,5 @@ class ThreadExecutor:
     def _work(self, lane: Lane) -> None:
         while (job := self._queues[lane].get()) is not None:
             job()
+            del job  # and with it the buffers that it names: their owner may want to unmap them
             self._ended.set()

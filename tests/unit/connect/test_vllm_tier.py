@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +122,22 @@ def test_stored_chunks_are_hits_and_are_loaded_where_vllm_wants_them(build: Buil
     assert ("pagoda_bounced_copies", ()) not in stats.counters
     assert stats.gauges == {"pagoda_held_chunks": 0}
     assert not tier.get_stats().counters  # each is reported once
+
+
+def test_after_the_shutdown_nothing_holds_vllms_memory(build: Build) -> None:
+    """vLLM unmaps it then, which fails while somebody has a view of it."""
+    tier = build()
+    _store(tier)
+    tier.submit_load(fakes.TransferJob(2, _NAMES, np.array([4, 5, 6], np.int32)))
+    _finished(tier)
+    memory = tier._rows
+    tier.shutdown()
+    tier.rows = None
+    until_s = time.monotonic() + _PATIENCE_S  # I/O threads end in their own time
+    while sys.getrefcount(memory) > 2 and time.monotonic() < until_s:
+        gc.collect()
+        time.sleep(0.01)
+    assert sys.getrefcount(memory) == 2  # this frame's, and that of the call
 
 
 def test_every_counter_that_is_reported_is_defined(build: Build) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
+from functools import partial
 
 from pagoda.store.executor import Kind, Lane, ThreadExecutor
 
@@ -30,4 +33,22 @@ def test_waiting_ends_with_a_job() -> None:
     executor.submit(Lane("host", Kind.LOAD), done.set)
     assert done.wait(10)
     executor.wait(30)
+    executor.close()
+
+
+class Buffer:
+    """Stands for memory that its owner wants to unmap."""
+
+
+def test_a_thread_lets_go_of_a_job_before_it_waits_for_the_next() -> None:
+    """Else a buffer would be held until another order comes, or for good."""
+    executor = ThreadExecutor(load_threads=1, store_threads=1)
+    buffer = Buffer()
+    seen = weakref.ref(buffer)
+    executor.submit(Lane("drive", Kind.LOAD), partial(id, buffer))
+    del buffer
+    until_s = time.monotonic() + 10.0
+    while seen() is not None and time.monotonic() < until_s:
+        executor.wait(0.01)
+    assert seen() is None
     executor.close()
