@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from pool_harness import Pool
 from store_harness import Harness, blocks_of, keys_of
 
 from pagoda.core.events import Reason, Skipped
-from pagoda.core.identity import Key
-from pagoda.core.policy import Ending, Request
+from pagoda.core.identity import ROOT, Key
+from pagoda.core.policy import DEFAULT, REGISTRY, Ending, Lru, Request
 
 
 def held(harness: Harness, tier: int) -> int:
@@ -149,15 +151,46 @@ def test_what_never_began_does_not_end() -> None:
         end(harness, begun, keys)
 
 
-def test_blocks_behind_waiting_ones_are_judged_with_them() -> None:
-    """A block whose parent is still on its way is no stray: it is let in with it, or refused
-    like it, as if both had come at once."""
-    for slots in (4, 8):
-        harness = Harness(upper=slots, lower=0)
-        keys = keys_of(6)
-        begun = harness.begin(keys)
-        harness.store.save(blocks_of(keys)[:3], lambda block: None, begun)
-        harness.store.save(blocks_of(keys)[3:], lambda block: None, begun)
-        harness.settle()
-        end(harness, begun, keys)
-        assert has(harness, 0, keys) == [number < slots for number in range(6)]
+class Fitting(Lru):
+    """Least recently used, and admits what goes on from blocks that are here, as long as there is
+    a free slot."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.here = {ROOT}
+
+    def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:
+        """The first few."""
+        return range(min(free, len(keys)) if parents[0] in self.here else 0)
+
+    def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
+        """They are here; for this test, for ever."""
+        self.here.update(keys)
+        super().insert(slots, keys, parents)
+
+
+@pytest.mark.parametrize("first", range(1, 6))
+def test_blocks_behind_waiting_ones_are_judged_with_them(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """A block whose parent is still on its way is no stray: it is let in or refused as if both
+    had come at once, whatever has a slot already."""
+    monkeypatch.setitem(REGISTRY, DEFAULT, Fitting)
+    harness = Harness(upper=4, lower=0)
+    harness.store.levels()[0].run_blocks = 2  # so that some have a slot, and others wait
+    keys = keys_of(6)
+    begun = harness.begin(keys)
+    harness.store.save(blocks_of(keys)[:first], lambda block: None, begun)
+    harness.store.save(blocks_of(keys)[first:], lambda block: None, begun)
+    harness.settle()
+    assert has(harness, 0, keys) == [True] * 4 + [False] * 2
+
+
+def test_chains_are_judged_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two chains in one batch, each goes as far as there is room for both."""
+    monkeypatch.setitem(REGISTRY, DEFAULT, Fitting)
+    harness = Harness(upper=5, lower=0)
+    one, two = keys_of(3), keys_of(3, salt=1)
+    harness.store.save(blocks_of(one) + blocks_of(two), lambda block: None)
+    harness.settle()
+    assert has(harness, 0, one + two) == [True] * 5 + [False]
