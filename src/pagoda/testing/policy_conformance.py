@@ -15,7 +15,7 @@ import numpy as np
 
 from pagoda.core.identity import ROOT, Key
 from pagoda.core.keyindex import Leases
-from pagoda.core.policy import Policy
+from pagoda.core.policy import Ending, Hint, Policy, Request
 from pagoda.core.residency import Residency
 from pagoda.core.state import TierState
 
@@ -131,6 +131,30 @@ class EvictionPolicyConformance:
             held = [slot for slot in range(SLOTS) if rng.random() < 0.3]
             check_victims(policy, rng.randint(0, SLOTS), leases_on(held))
 
+    def test_requests_may_overlap_under_any_clock(self, policy: Policy) -> None:
+        """Requests end in any order, elsewhere than they began, or never; what they ask for may
+        have gone meanwhile, and time may stand still, jump or run back."""
+        rng = random.Random(3)  # noqa: S311 - a test's order of events
+        residency = Residency(TierState("tier", SLOTS), policy)
+        begun: list[Request] = []
+        at_s = 0.0
+        for turn in range(_WALK_STEPS):
+            at_s += rng.choice([0.0, 5.0, 600.0, 1e7, -1e7])
+            hint = rng.choice(list(Hint))
+            keys = _chain(rng)
+            begun.append(Request(keys=keys, at_s=at_s, tokens=len(keys) * 16, hint=hint))
+            residency.begin(begun[-1])
+            residency.state.release(residency.lease_prefix(keys))
+            if rng.random() < 0.2:
+                residency.retire(list(residency.state.published_slots())[::2])
+            if rng.random() < 0.8:
+                over = begun.pop(rng.randrange(len(begun)))
+                made = [*over.keys, *_chain(rng)[len(over.keys) :]]
+                _bring(residency, made)
+                residency.end(over, Ending(keys=made, at_s=at_s, output_tokens=turn, hint=hint))
+            residency.check_invariants()
+        assert len(residency.reserve(SLOTS)) == SLOTS
+
     def test_a_tier_reserves_exactly_what_it_lacks(self, policy: Policy) -> None:
         """Under a real residency state, a full tier drops as many blocks as are to come, and
         no key of a dropped block is found."""
@@ -147,6 +171,26 @@ class EvictionPolicyConformance:
             residency.state.release(slots)
             residency.check_invariants()
         assert residency.state.published_count() == SLOTS
+
+
+def _chain(rng: random.Random) -> list[Key]:
+    """One of a few chains, or of their beginnings, some longer than the tier."""
+    turn = rng.randrange(4)
+    return [_key(turn, number) for number in range(rng.choice([0, 1, 3, SLOTS // 2, 2 * SLOTS]))]
+
+
+def _bring(residency: Residency, chain: list[Key]) -> None:
+    """Publish what is not there of a chain, as far as it is admitted and there is room."""
+    known = residency.state.slot_of
+    fresh = [
+        (key, up) for key, up in zip(chain, [ROOT, *chain], strict=False) if known(key) is None
+    ]
+    keys, parents = [key for key, _ in fresh], [up for _, up in fresh]
+    admitted = residency.admits(keys, parents)
+    slots = residency.reserve(min(SLOTS, len(admitted)))
+    new = list(admitted)[: len(slots)]
+    residency.publish(slots, [keys[at] for at in new], [parents[at] for at in new])
+    residency.state.release(slots)
 
 
 def _key(turn: int, number: int) -> Key:

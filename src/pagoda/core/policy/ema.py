@@ -19,7 +19,6 @@ from pagoda.core.policy.ranked import Ranked
 
 HALF_LIFE_S = 300.0
 _REMEMBERED = 32_768  # keys of blocks that are gone, beside one for each slot of the tier
-_NEGLIGIBLE = -60.0  # what lies so many half-lives below does not change a float
 
 
 class Ema(AccessPolicy):
@@ -65,9 +64,10 @@ class Ema(AccessPolicy):
     def _heated(self, heat: float | None) -> float:
         """The heat after an access now."""
         now = self._now() / self._half_life
-        if heat is None or heat - now < _NEGLIGIBLE:
+        if heat is None:
             return now
-        return now + math.log2(1.0 + 2.0 ** (heat - now))
+        more, less = max(heat, now), min(heat, now)  # time may run back: no power is above 1
+        return more + math.log2(1.0 + 2.0 ** (less - more))
 
     def _now(self) -> float:
         """Time in the unit of the half-life: seconds."""
