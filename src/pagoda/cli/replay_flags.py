@@ -128,8 +128,9 @@ Writes = Annotated[
 ]
 
 
-def _cost(help: str, least: float = 0.000_001) -> typer.models.OptionInfo:
-    option = typer.Option(min=least, help=help, rich_help_panel=_COSTS)
+def _cost(help: str) -> typer.models.OptionInfo:
+    """A figure of the machine, in a range in which all that follows from it is finite."""
+    option = typer.Option(min=1e-6, max=1e6, help=help, rich_help_panel=_COSTS)
     assert isinstance(option, typer.models.OptionInfo), "an option"
     return option
 

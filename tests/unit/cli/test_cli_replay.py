@@ -156,6 +156,9 @@ def test_a_malformed_line_is_named_or_skipped(pagoda: Pagoda, tmp_path: Path) ->
         (("--model", "no-such-model"), "no-such-model"),
         (("--hint-accuracy", "1.5"), "--hint-accuracy"),
         (("--jobs", "0"), "--jobs"),
+        (("--recompute-ms", "nan"), "--recompute-ms"),
+        (("--dwpd", "inf"), "--dwpd"),
+        (("--drive-tb", "1e308"), "--drive-tb"),
     ],
 )
 def test_wrong_flags_are_refused(
