@@ -47,11 +47,6 @@ class Policies:
     host: str
     drive: str
 
-    @property
-    def recent(self) -> bool:
-        """Whether what a request just had stays where it was put: no policy prefers others."""
-        return {self.device, self.host, self.drive} == {"lru"}
-
     def config(self) -> StoreConfig:
         """A store's configuration with them."""
         return StoreConfig(
@@ -164,9 +159,9 @@ class Node:
         self.drives[number] = self._drive(number)
 
     @property
-    def recent(self) -> bool:
-        """See Policies."""
-        return self._around.policies.recent
+    def policies(self) -> Policies:
+        """Of its tiers."""
+        return self._around.policies
 
     def drive_levels(self) -> list[str]:
         """Names of the levels that outlive the process."""
