@@ -333,10 +333,17 @@ DEFECTS: tuple[Defect, ...] = (
         story="a drive whose blocks nobody knows is written to",
     ),
     Defect(
-        name="chain-tears-itself",
-        seam="pagoda.store.rank:Rank.use",
-        old="level.residency.touch([slot for slot in slots if slot is not None])",
+        name="requests-keep-for-ever",
+        seam="pagoda.store.visits:Visits._tell",
+        old="source.level.state.release([source.slot])",
         new="pass",
-        story="making room for a chain drops blocks that it had already",
+        story="what a request had stays leased when it is over",
+    ),
+    Defect(
+        name="end-told-to-one-rank",
+        seam="pagoda.store.visits:Visits.settle",
+        old="if visit.rank == len(self._ranks):",
+        new="if visit.rank:",
+        story="a rank that blocks still have to reach never hears that a request is over",
     ),
 )
