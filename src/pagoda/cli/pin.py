@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,9 +100,12 @@ def _seconds(text: str) -> float:
 def _share(text: str) -> float:
     """10% or 0.1."""
     try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError as error:
-        raise _fault(f"{text!r} is no share", "--budget", "write it as 10% or 0.1") from error
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = math.nan
+    if not math.isfinite(share):
+        raise _fault(f"{text!r} is no share", "--budget", "write it as 10% or 0.1")
+    return share
 
 
 def _fault(message: str, source: str, remedy: str) -> SettingsError:

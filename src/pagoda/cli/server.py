@@ -60,7 +60,9 @@ class ServerCalls:
         self._url = base_url(url)
         self._client = httpx.Client(
             base_url=self._url,
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers={b"authorization": f"Bearer {key}".encode(errors="surrogateescape")}
+            if key
+            else {},
             timeout=httpx.Timeout(_READ_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
             trust_env=False,  # a proxy cannot reach this machine's loopback
         )
@@ -92,6 +94,8 @@ class ServerCalls:
     def _call(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         try:
             response = self._client.request(method, path, **more)
+        except (UnicodeEncodeError, httpx.InvalidURL) as error:
+            raise RequestError(f"what is asked cannot be sent: {error}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise PagodaError(
                 f"nothing answers at {self._url}",

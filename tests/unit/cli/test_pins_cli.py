@@ -95,6 +95,11 @@ def test_a_refusal_is_told_with_its_sum_and_status_2(
         ["pin", "--prefix-file", "FILE"],
         ["pin", "--prefix-file", "FILE", "--owner", "a", "--expires", "soon"],
         ["pin", "--prefix-file", "FILE", "--owner", "a", "--budget", "much"],
+        ["pin", "--prefix-file", "FILE", "--owner", "a", "--budget", "nan"],
+        ["pin", "--prefix-file", "FILE", "--owner", "a", "--budget", "1e999%"],
+        ["pin", "--prefix-file", "FILE", "--owner", "\udcff"],
+        ["pin", "ls", "--owner", "\udcff"],
+        ["unpin", "x" * 70_000],
         ["pin", "--prefix-file", "nowhere", "--owner", "a"],
         ["unpin"],
         ["unpin", "x", "--owner", "a"],
@@ -115,3 +120,13 @@ def test_a_pin_that_is_not_there_ends_nothing(pagoda, remote: Remote, prefix: st
     pagoda("pin", "--prefix-file", prefix, "--owner", "b", "--url", remote.url)
     assert pagoda("unpin", id, "--url", remote.url).status == 2
     assert len(remote.cache.pins()) == 1
+
+
+def test_a_key_that_is_not_ascii_is_sent_as_it_is(
+    pagoda, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong one is refused by the server, which is told of it, and not by this side."""
+    monkeypatch.setenv("PAGODA_API_KEY", "schlüssel")
+    refused = pagoda("pin", "ls", "--url", remote.url)
+    assert refused.status == 2
+    assert "a valid API key is needed" in refused.err

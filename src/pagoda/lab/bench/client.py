@@ -29,12 +29,17 @@ Message = dict[str, str]
 def base_url(url: str) -> str:
     """The URL of a server up to and without `/v1`; raises SettingsError for anything that is
     not http(s), or that carries a password (it would be printed)."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    unusable = SettingsError(
+        f"{url!r} is not an http(s) URL", key="URL", source="flag",
+        remedy="give something like http://127.0.0.1:8000",
+    )  # fmt: skip
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        httpx.URL(parts.geturl())
+    except (ValueError, httpx.InvalidURL) as error:
+        raise unusable from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SettingsError(
-            f"{url!r} is not an http(s) URL", key="URL", source="flag",
-            remedy="give something like http://127.0.0.1:8000",
-        )  # fmt: skip
+        raise unusable
     if parts.username or parts.password:
         raise SettingsError(
             "the URL holds a user name or password", key="URL", source="flag",

@@ -29,9 +29,12 @@ def test_url_is_taken_with_or_without_v1(given: str, base: str) -> None:
     assert base_url(given) == base
 
 
-@pytest.mark.parametrize("given", ["ftp://x", "http://", "http://user:secret@host"])
+@pytest.mark.parametrize(
+    "given",
+    ["ftp://x", "http://", "http://user:secret@host", "http://[::1", "http://a\udcff", "x:y"],
+)
 def test_unusable_url_is_refused(given: str) -> None:
-    """Other schemes, no host, or a password that the report would print."""
+    """Other schemes, no host or none that can be, or a password that the report would print."""
     with pytest.raises(SettingsError):
         base_url(given)
 
