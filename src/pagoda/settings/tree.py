@@ -95,7 +95,7 @@ class Section(BaseModel):
             raise ValueError("holds a NUL character")
         return value
 
-    @field_validator("path", *_FILES, mode="before", check_fields=False)
+    @field_validator("path", "record", *_FILES, mode="before", check_fields=False)
     @classmethod
     def _known_home(cls, value: object) -> object:
         """A path that begins with ~user needs a user of that name."""

@@ -358,7 +358,9 @@ def test_files_in_the_home_of_nobody_are_not_there(tmp_path: Path) -> None:
             load(flags=flags, config=config, environ={}, directory=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["drive.path", "model.path", "drive.key_file", "remote.ca_file"])
+@pytest.mark.parametrize(
+    "name", ["drive.path", "model.path", "drive.key_file", "remote.ca_file", "server.record"]
+)
 def test_the_home_of_nobody_is_refused(name: str) -> None:
     """`expanduser` would raise RuntimeError later."""
     section, field = name.split(".")
