@@ -61,6 +61,7 @@ _WRONG_PATH = {
 }
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _ENGINE = frozenset({"torch", "transformers", "safetensors", "tokenizers", "jinja2"})
 
 
@@ -145,6 +146,11 @@ def report(error: Exception, *, debug: bool) -> int:
     if isinstance(error, ModuleNotFoundError) and _package(error) in _ENGINE:
         _complain(f"this needs the package {_package(error)}", "pip install 'pagoda-kv[engine]'")
         return MISUSED
+    if isinstance(error, OSError) and error.errno in _FULL:
+        _silence_stdout()
+        where = f"for {error.filename}" if error.filename else "where the output goes"
+        _complain(f"cannot write: {error.strerror}", f"make room {where} and run it again")
+        return FAILED
     if not isinstance(error, PagodaError):
         message = f"unexpected {type(error).__name__}: {error}"
         remedy = "" if debug else "this is a bug in Pagoda: `pagoda --debug …` shows the traceback"
@@ -172,7 +178,7 @@ def _complain(message: str, remedy: str) -> None:
 
 
 def _silence_stdout() -> None:
-    """Nobody reads: keep the interpreter's last flush from failing aloud."""
+    """Nobody reads, or nothing fits: keep the interpreter's last flush from failing aloud."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     os.close(devnull)
@@ -210,10 +216,24 @@ for _entry in COMMANDS:
     app.command(_entry.name, help=_entry.summary)(_placeholder)
 
 
+def _keep_streams() -> None:
+    """Put /dev/null where a standard stream was closed: a file of ours would take its number, and
+    with it what libraries print."""
+    while (null := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(null, True)
+    os.close(null)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def run() -> None:
     """The entry point: run the command line, exit with its status."""
+    _keep_streams()
     try:
         get_command(app)(prog_name="pagoda")
+    except OSError as error:  # of help, which comes before any command is invoked
+        leave(report(error, debug=False))
     except SystemExit as exit:
         if not isinstance(exit.code, int):
             raise

@@ -10,9 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for
 from typing import Any, TypeVar
+
+from pagoda.core.errors import PagodaError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,7 +29,7 @@ def as_they_end(
 
     When the loop ends early (Ctrl-C, an exception, a generator that is closed), the processes
     are killed at once and what was waiting never begins. Raises what a call raised, and
-    BrokenProcessPool when a process died.
+    PagodaError when a process was killed.
     """
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context)
@@ -68,9 +71,14 @@ def _as_they_end(
                 tick()
                 for run in ended:
                     yield run.result()
-        except BaseException:
+        except BaseException as error:
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
+            if isinstance(error, BrokenProcessPool):
+                raise PagodaError(
+                    "a process of this command was killed",
+                    remedy="if memory was short, run fewer at a time with --jobs",
+                ) from error
             raise
 
 

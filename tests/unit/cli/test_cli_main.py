@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,3 +237,24 @@ def test_what_a_command_left_in_the_buffer_is_no_error_either() -> None:
     complaint = process.stderr.read()
     process.stderr.close()
     assert (complaint, process.wait()) == (b"", 141)
+
+
+@pytest.mark.parametrize("args", [["config"], ["--help"], None])
+def test_output_that_does_not_fit_is_no_bug(args: list[str] | None) -> None:
+    """A full disk behind standard output, whoever flushes last: one line says so, and status 1."""
+    command = ["-m", "pagoda", *args] if args else ["-c", UNFLUSHED]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "pagoda: cannot write: No space left on device"
+    assert "bug" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_closed_streams_are_no_bug(tmp_path: Path) -> None:
+    """`pagoda … >&-`: the command does its work, and no file takes the stream's number."""
+    script = f"exec {sys.executable} -m pagoda config <&- >&- 2>{tmp_path / 'err'}"
+    assert subprocess.run(["/bin/sh", "-c", script], check=False).returncode == 0
+    assert (tmp_path / "err").read_text() == ""

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pagoda.cli.lab import app
+from pagoda.core.errors import PagodaError
 from pagoda.lab.bench.child import environment
 from pagoda.lab.pool import as_they_end
 
@@ -192,6 +193,12 @@ def test_an_exception_in_one_call_ends_the_others() -> None:
     """It comes through as it was raised, without a wait for what runs beside it."""
     with pytest.raises(ValueError, match="sleep length must be non-negative"):
         list(as_they_end(time.sleep, [600, -1, 600], jobs=2))
+
+
+def test_a_killed_process_is_told_as_one() -> None:
+    """The system may kill what takes too much memory: that is no bug, and has a remedy."""
+    with pytest.raises(PagodaError, match="was killed"):
+        list(as_they_end(os._exit, [9], jobs=1))
 
 
 def test_a_log_names_each_seed_as_it_ends() -> None:
