@@ -131,13 +131,10 @@ class PinRefused(RequestError):
     """A pin exceeds a budget: `used` of `limit` blocks of a tier are pinned, `asked` more are
     needed."""
 
-    def __init__(self, message: str, *, tier: str, used: int, asked: int, limit: int) -> None:
-        super().__init__(
-            message,
-            param="pin",
-            code="pin_budget_exceeded",
-            remedy="unpin something, pin a shorter prefix, or raise pins.owner or pins.total",
-        )
+    def __init__(  # noqa: PLR0913 - the sum, and what it is of
+        self, message: str, *, remedy: str, tier: str, used: int, asked: int, limit: int
+    ) -> None:
+        super().__init__(message, param="pin", code="pin_budget_exceeded", remedy=remedy)
         self.tier = tier
         self.used = used
         self.asked = asked

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from pagoda.core.durations import human_duration
 from pagoda.core.errors import PinRefused, RequestError
 from pagoda.core.identity import Key, NamespaceId
 
@@ -102,9 +103,11 @@ class PinStatus:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A budget that a pin does not fit: whose it is, and blocks used, asked for and allowed."""
+    """A budget that a pin does not fit: whose it is, what raises it, and blocks used, asked for
+    and allowed."""
 
     whose: str
+    raised_by: str
     used: int
     asked: int
     limit: int
@@ -124,15 +127,16 @@ class _Grant:
         """The first budget that would be exceeded."""
         keys = set(pin.keys)
         own = self.owners.get(pin.owner, set())
-        sums = (
-            ("the pin's own", pin.share, set[Key]()),
-            (f"{pin.owner}'s", self.limits.owner, own),
-            ("the pins'", self.limits.total, self.keys),
-        )
-        for whose, share, used in sums:
+        sums = [
+            (f"{pin.owner}'s", "pins.owner", self.limits.owner, own),
+            ("the pins'", "pins.total", self.limits.total, self.keys),
+        ]
+        if pin.share < self.limits.owner:  # else its owner's is the one that has to rise
+            sums.insert(0, ("the pin's own", "the pin's --budget", pin.share, set()))
+        for whose, raised_by, share, used in sums:
             limit = blocks_of(share, self.room)
             if len(used | keys) > limit:
-                return Shortage(whose, len(used), len(keys - used), limit)
+                return Shortage(whose, raised_by, len(used), len(keys - used), limit)
         return None
 
     def take(self, pin: Pin) -> None:
@@ -241,8 +245,10 @@ def checked(wish: PinWish, limits: PinLimits) -> tuple[float, float]:
     longest_s = min(limits.longest_s or _MOST_S, _MOST_S)
     if seconds > longest_s:
         raise _invalid(
-            f"a pin lasts {longest_s:g} s at most, and {seconds:g} s are asked for",
-            "ask for less and pin again before it ends, or raise pins.longest",
+            f"a pin lasts {human_duration(longest_s)} at most, and {human_duration(seconds)} are "
+            "asked for",
+            "ask for less and pin again before it ends"
+            + (", or raise pins.longest" if longest_s < _MOST_S else ""),
         )
     if not 0 < share <= 1:
         raise _invalid("a budget is a share of a tier", "name one above 0 and up to 1")
@@ -270,9 +276,11 @@ def _check_count(others: Iterable[Pin], pin: Pin) -> None:
 
 def _refusal(room: Room, shortage: Shortage | None) -> PinRefused:
     assert shortage is not None, "a pin that fits is not refused"
+    others = "unpin something, " if shortage.used else ""
     return PinRefused(
         f"{shortage.whose} budget in {room.tier} has {shortage.used} of {shortage.limit} blocks in "
         f"use, and the pin needs {shortage.asked} more",
+        remedy=f"{others}pin a shorter prefix, or raise {shortage.raised_by}",
         tier=room.tier,
         used=shortage.used,
         asked=shortage.asked,

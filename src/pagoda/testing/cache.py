@@ -113,6 +113,7 @@ class FakeCache(Cache):
         if len(prompt) > _MOST_TOKENS:
             raise PinRefused(
                 "the pins' budget in host has 0 of 64 blocks in use, and the pin needs more",
+                remedy="pin a shorter prefix, or raise pins.total",
                 tier="host",
                 used=0,
                 asked=len(prompt) // 16,

@@ -20,7 +20,7 @@ from pagoda.core import pins as module
 from pagoda.core.errors import PinRefused, RequestError
 from pagoda.core.hottest import Hottest
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.pins import Pin, PinBook, PinLimits, Room, blocks_of
+from pagoda.core.pins import Pin, PinBook, PinLimits, PinWish, Room, blocks_of, checked
 
 ROOMS = (
     Room(tier="device", slots=10, memory=True),
@@ -154,6 +154,63 @@ def test_a_refusal_names_whose_budget_and_the_sum() -> None:
     with pytest.raises(PinRefused, match="the pin's own budget in host"):
         book.add(pin("b", 1, 3, share=0.1))
     assert [found.owner for found in book.pins()] == ["a"], "a refusal changes nothing"
+
+
+def refusal_of(book: PinBook, asked: Pin) -> PinRefused | None:
+    """What pinning it raises."""
+    try:
+        book.add(asked)
+    except PinRefused as refused:
+        return refused
+    return None
+
+
+@given(
+    st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 24),
+    st.integers(1, 24),
+)  # fmt: skip
+def test_raising_what_a_refusal_names_lifts_that_limit(
+    share: float, owner: float, total: float, before: int, blocks: int
+) -> None:
+    """Whoever follows the advice as far as it goes is not told of the same limit again."""
+    limits = {"share": share, "owner": owner, "total": total}
+    names = {"the pin's --budget": "share", "pins.owner": "owner", "pins.total": "total"}
+    room = Room(tier="host", slots=24, memory=True)
+    for _ in range(len(limits) + 1):
+        old = Pin(
+            owner="a", tenant="t", namespace=SPACE, generation="g", keys=keys(0, before + 1),
+            share=1.0, until_ms=1,
+        )  # fmt: skip
+        book = PinBook(
+            [room], PinLimits(owner=limits["owner"], total=limits["total"]), [old] * (before > 0)
+        )
+        refused = refusal_of(book, pin("a", 1, blocks, share=limits["share"]))
+        if refused is None:
+            return
+        assert ("unpin" in refused.remedy) == (refused.used > 0)
+        (raised,) = [limit for name, limit in names.items() if name in refused.remedy]
+        if limits[raised] == 1.0:
+            assert refused.used + refused.asked > room.slots, "all of the tier is too little"
+            return
+        limits[raised] = 1.0
+    pytest.fail("the advice goes round in a circle")
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "asked_s", "told"),
+    [
+        (30 * 86_400, 60 * 86_400, "lasts 30d at most, and 60d are"),
+        (7140, 7141, "lasts 1h 59m at most, and 1h 59m 1s are"),
+        (0, 1e300, "lasts 3650d at most"),
+    ],
+)
+def test_a_time_too_long_is_told_as_people_say_it(
+    longest_s: float, asked_s: float, told: str
+) -> None:
+    """Both times, exactly; what no setting can raise is not advised."""
+    with pytest.raises(RequestError, match=told) as refused:
+        checked(PinWish(owner="a", expires_s=asked_s), PinLimits(longest_s=longest_s))
+    assert ("pins.longest" in refused.value.remedy) == (longest_s > 0)
 
 
 def test_a_renewed_pin_has_one_entry() -> None:
