@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.text import Text
 
-from pagoda.settings.foreign import Fate, Translation, import_file
+from pagoda.settings.foreign import Fate, Line, Translation, import_file
 
 _STYLES = {Fate.CHANGED: "yellow", Fate.MISSING: "red", Fate.UNKNOWN: "red"}
 
@@ -25,23 +26,35 @@ def import_command(
 ) -> None:
     """Print the settings that match another cache's configuration, and what became of each key.
 
-    The settings go to standard output, as a settings file; the table of keys to standard error:
-    what maps, what has another meaning here, what has no counterpart and why. No key is left
+    The settings go to standard output, as a file for `pagoda serve --config`; the keys to standard
+    error: what maps, what has another meaning here, what has no counterpart and why. No key is left
     out, no secret is copied, and nothing is written.
     """
     found = import_file(file)
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=2))
         return
-    Console(stderr=True).print(_table(found))
-    typer.echo(f"# From {found.source}'s {file.name}")
+    Console(stderr=True, highlight=False).print(_keys(found), crop=False)
+    typer.echo(f"# Settings of `pagoda serve` (--config FILE), from {found.source}'s {file.name}")
     typer.echo(found.toml())
 
 
-def _table(found: Translation) -> Table:
-    columns = (Column(name, overflow="fold") for name in ("key", "value", "", "setting", "note"))
-    table = Table(*columns, box=None, pad_edge=False)  # folded: no key is cut short
+def _keys(found: Translation) -> Group:
+    """A paragraph a key. Its name, its value and its setting are never broken into lines: people
+    search for them."""
+    parts: list[Text | Padding] = []
     for line in found.lines:
-        cells = (line.key, line.value, line.fate.value, line.setting, line.note)
-        table.add_row(*(cell.replace("[", r"\[") for cell in cells), style=_STYLES.get(line.fate))
-    return table
+        style = _STYLES.get(line.fate, "")
+        parts.append(
+            Text(f"{line.key} = {line.value}", style=style, no_wrap=True, overflow="ignore")
+        )
+        parts.append(Padding(Text(_fate(line), style=style), (0, 0, 0, 4)))
+    return Group(*parts)
+
+
+def _fate(line: Line) -> str:
+    """What becomes of a key: "maps to host.capacity: of the whole node"."""
+    if not line.setting:
+        return f"{line.fate.value}: {line.note}" if line.note else line.fate.value
+    said = f"{line.fate.value}: {line.setting}"
+    return f"{said}; {line.note}" if line.note else said

@@ -164,6 +164,25 @@ def test_config_import_prints_a_file_that_is_valid(pagoda: Any, tmp_path: Path) 
     assert {key["key"] for key in told["keys"]} >= {"local_disk", "novel"}
 
 
+@pytest.mark.parametrize("columns", ["20", "80"])
+def test_config_import_breaks_no_name(
+    pagoda: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """However narrow the terminal: each key and each setting can be searched for. What the file
+    is for stands in its first line."""
+    monkeypatch.setenv("COLUMNS", columns)
+    tiers = [{"type": "fs", "root_dir": "/mnt/" + "d" * 90, "n_read_threads": 4}]
+    extra = {"cpu_bytes_to_use": 1 << 30, "secondary_tiers": tiers}
+    tree = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": extra}
+    (tmp_path / "kv.json").write_text(json.dumps(tree))
+    told = json.loads(pagoda("config", "import", "kv.json", "--json").out)["keys"]
+    result = pagoda("config", "import", "kv.json")
+    lines = result.err.splitlines()
+    assert all(f"{key['key']} = {key['value']}" in lines for key in told)
+    assert all(key["setting"] in result.err for key in told)
+    assert "`pagoda serve`" in result.out.splitlines()[0]
+
+
 def test_config_import_reads_no_settings_of_this_machine(pagoda: Any, tmp_path: Path) -> None:
     """A settings file that is broken is no reason to refuse another cache's."""
     (tmp_path / "pagoda.toml").write_text("[drive]\nnonsense = 1\n")

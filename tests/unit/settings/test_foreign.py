@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pagoda.core.errors import SettingsError
 from pagoda.settings import load_file
 from pagoda.settings.foreign import Fate, Translation, import_file
+from pagoda.settings.keys import keys_by_name
 
 GIB = 1 << 30
 
@@ -55,7 +56,7 @@ def test_lmcache_maps(tmp_path: Path) -> None:
     assert found.settings == {
         "host.capacity": "20GiB",
         "host.policy": "lfu",
-        "drive.path": "/mnt/nvme/kv",
+        "drive.path": "/mnt/nvme/kv/pagoda",
         "drive.capacity": "102912MiB",
         "remote.url": "redis://cache.local:6379",
         "store.restore_deadline": "5s",
@@ -110,7 +111,7 @@ def test_vllm_tiers_map(tmp_path: Path) -> None:
     assert found.settings == {
         "host.capacity": "1GiB",
         "host.policy": "arc",
-        "drive.path": "/a,/b",
+        "drive.path": "/a/pagoda,/b/pagoda",
         "drive.io_threads": "12",
         "drive.admission": "twice",
         "remote.url": "s3://kv/x",
@@ -122,6 +123,31 @@ def test_vllm_tiers_map(tmp_path: Path) -> None:
     assert [line.key for line in found.lines if line.fate is Fate.UNKNOWN] == [
         "kv_connector_extra_config.novel"
     ]
+
+
+def test_a_drive_without_a_limit_is_told_of_the_default(tmp_path: Path) -> None:
+    """In the settings file as a comment that is itself a setting once it is uncommented, and
+    beside the key; with nothing on drives, or with a limit, there is none."""
+    found = read(tmp_path, offloading(secondary_tiers=[{"type": "fs", "root_dir": "/a"}]))
+    key = keys_by_name()["drive.capacity"]
+    default = key.format(key.default)
+    (line,) = (line for line in found.lines if line.setting == "drive.capacity")
+    assert default in line.note
+    (tmp_path / "pagoda.toml").write_text(found.toml().replace("# capacity", "capacity"))
+    assert load_file(tmp_path / "pagoda.toml").settings.drive.capacity == key.default
+    assert f'# capacity = "{default}"' in found.toml()
+    for limited in (offloading(), LMCACHE):
+        assert "#" not in read(tmp_path, limited).toml()
+
+
+def test_the_other_caches_directory_stays_its_own(tmp_path: Path) -> None:
+    """Pagoda's is below it, whatever it is, and the note says so."""
+    for there in ("/kv", "/", "/kv/", "file:///kv"):
+        found = read(tmp_path, {"local_disk": there, "max_local_disk_size": 1})
+        path = Path(there.removeprefix("file://"))
+        assert Path(found.settings["drive.path"]) == path / "pagoda"
+        (line,) = (line for line in found.lines if line.setting == "drive.path")
+        assert "pagoda below it" in line.note
 
 
 def test_connectors_in_a_multiconnector_are_judged_one_by_one(tmp_path: Path) -> None:

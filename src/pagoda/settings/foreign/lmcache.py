@@ -15,7 +15,9 @@ from pagoda.settings.foreign.translation import (
     needless,
 )
 from pagoda.settings.foreign.values import (
+    OWN,
     is_on,
+    own_directory,
     path_of,
     policy_of,
     remote_of,
@@ -45,8 +47,8 @@ def _disk(value: object) -> Outcome:
     path = path_of(value)
     if not path:
         return maps("drive.path", "off", "no tier on drives")
-    note = "a directory of its own below it is wise; files of LMCache in it are not read"
-    return maps("drive.path", path, note)
+    note = f"a directory {OWN} below it, so that LMCache's own files stay as they are; none is read"
+    return maps("drive.path", own_directory(path), note)
 
 
 def _serde(value: object) -> Outcome:

@@ -47,6 +47,7 @@ class Translation:
     source: str  # "LMCache" or "vLLM"
     settings: dict[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)  # on settings that are left out
 
     def apply(self, key: str, value: object, rule: Rule) -> None:
         """Note one key, and the settings it maps to. Raises BadValue."""
@@ -64,17 +65,33 @@ class Translation:
         """Note what follows from a key that is not there."""
         self.lines.append(Line(key, "(absent)", Fate.CHANGED, setting, note))
 
+    def left_to_default(self, key: str, setting: str, note: str) -> None:
+        """Note a setting that is left out, and the default that then holds: for people here, in
+        the settings file as a comment."""
+        default = keys_by_name()[setting].format(keys_by_name()[setting].default)
+        self.remarks[setting] = note
+        self.absent(key, setting, f"left at its default, {default}: {note}")
+
     def toml(self) -> str:
-        """The settings as a settings file."""
+        """The settings as a settings file; those with a remark are there as a comment."""
         sections: dict[str, list[str]] = {}
-        for name in (name for name in keys_by_name() if name in self.settings):
-            section, _, key = name.partition(".")
-            text = self.settings[name]
-            value = text if keys_by_name()[name].kind == "integer" else json.dumps(text)
-            sections.setdefault(section, []).append(f"{key} = {value}")
+        for name in keys_by_name():
+            section, _, _ = name.partition(".")
+            sections.setdefault(section, []).extend(self._toml_lines(name))
+        sections = {section: lines for section, lines in sections.items() if lines}
         return "\n\n".join(
             "\n".join([f"[{section}]", *lines]) for section, lines in sections.items()
         )
+
+    def _toml_lines(self, name: str) -> list[str]:
+        key = keys_by_name()[name]
+        if name in self.settings:
+            text = self.settings[name]
+            return [f"{key.field} = {text if key.kind == 'integer' else json.dumps(text)}"]
+        if name in self.remarks:
+            default = json.dumps(key.format(key.default))
+            return [f"# {key.field} = {default}  # the default: {self.remarks[name]}"]
+        return []
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""

@@ -11,6 +11,7 @@ from pagoda.settings.units import SIZE_LIMIT_BYTES, format_duration, format_size
 from pagoda.tiers.remote.open import SCHEMES
 
 GIB = 1 << 30
+OWN = "pagoda"  # below the other cache's directory: its files are its own
 
 
 def size_of_gib(value: object) -> str:
@@ -51,6 +52,11 @@ def path_of(value: object) -> str:
     if not path:
         raise ValueError("is not a path")
     return path
+
+
+def own_directory(path: str) -> str:
+    """Pagoda's own directory below one that another cache still uses."""
+    return f"{path.rstrip('/')}/{OWN}"
 
 
 def remote_of(value: object) -> Outcome:

@@ -16,7 +16,7 @@ from pagoda.settings.foreign.translation import (
     missing,
     needless,
 )
-from pagoda.settings.foreign.values import path_of, policy_of, size_of_bytes
+from pagoda.settings.foreign.values import OWN, own_directory, path_of, policy_of, size_of_bytes
 
 NAME = "vLLM"
 EXTRA = "kv_connector_extra_config"
@@ -116,11 +116,8 @@ def _defaults(out: Translation) -> None:
         out.settings["drive.path"] = "off"
         out.absent("secondary_tiers", "drive.path", "vLLM keeps nothing on drives then")
     else:
-        out.absent(
-            "secondary_tiers[].capacity", "",
-            "vLLM's files grow without a limit; drive.capacity and drive.free_floor are limits: "
-            "set them",
-        )  # fmt: skip
+        note = "vLLM's files grow without a limit; say how much each drive may hold"
+        out.left_to_default("secondary_tiers[].capacity", "drive.capacity", note)
 
 
 def _connector(value: object) -> Outcome:
@@ -175,8 +172,8 @@ def _file_tier(tier: Mapping[str, object], out: Translation, *, at: str) -> None
         if not path or "," in path:
             raise ValueError("is not a directory without commas in its name")
         known = [p for p in out.settings.get("drive.path", "").split(",") if p]
-        note = "files of vLLM in it are not read: it fills anew"
-        return maps("drive.path", ",".join([*known, path]), note)
+        note = f"a directory {OWN} below it: vLLM's files stay as they are; none is read"
+        return maps("drive.path", ",".join([*known, own_directory(path)]), note)
 
     def threads(value: object) -> Outcome:
         count = _count(value) + int(out.settings.get("drive.io_threads", "0"))
