@@ -6,11 +6,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from typing import NoReturn
 
 from pagoda.core.errors import SettingsError
 from pagoda.core.trace import Trace
-from pagoda.settings.units import parse_size
+from pagoda.settings.units import format_size, parse_size
 
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
 REMEDY = "write 5% (of the trace's unique blocks), 4096 (blocks) or 20GiB"
@@ -39,10 +40,11 @@ class Capacity:
         asked for and nobody said how many a block takes."""
         count = self._of(blocks, flag)
         if count < 1:
-            what = f"{blocks.unique:,} unique blocks"
+            what = f"of the trace's {blocks.unique:,}"
             if self.size_bytes is not None:
                 what = f"one takes {blocks.bytes_each:,} B"
-            _refuse(f"{flag} {self.text} is less than one block ({what})", flag)
+            said = f"{flag} {self.text} is less than one block ({what})"
+            _refuse(said, flag, remedy=self._least(blocks, flag))
         return count
 
     def scaled(self, factor: int) -> Capacity:
@@ -53,6 +55,15 @@ class Capacity:
             None if self.blocks is None else self.blocks * factor,
             None if self.size_bytes is None else self.size_bytes * factor,
         )
+
+    def _least(self, blocks: Blocks, flag: str) -> str:
+        """The smallest capacity that is one block, in the unit that was asked for."""
+        if self.size_bytes is not None:
+            assert blocks.bytes_each is not None, "bytes were counted in blocks"
+            return f"write {flag} {format_size(blocks.bytes_each)} or more"
+        if self.percent is not None and blocks.unique:
+            return f"write {flag} {ceil(100 / blocks.unique)}% or more, or {flag} 1 for one block"
+        return f"write {flag} 1 for one block, or more"
 
     def _of(self, blocks: Blocks, flag: str) -> int:
         if self.percent is not None:

@@ -18,6 +18,7 @@ LINE_BYTES = 16 << 20  # a longer line is malformed
 SHOWN = 20  # bad lines that are kept; all are counted
 SEARCHED = 100  # bad lines at the start, after which a file is of no known format
 GZIP = b"\x1f\x8b"
+KINDS = "give a trace: .runs, JSON lines of Mooncake, Bailian or agents, or a recording"
 PROGRESS_LINES = 256  # between two reports
 
 Lines = BufferedReader | gzip.GzipFile
@@ -85,8 +86,11 @@ class _Reader:
 
     def result(self) -> ReadTrace:
         requests = self._codec.requests() if self._codec else []
+        if self._codec is None and self._bad:
+            first = self._bad[0]
+            raise self._error(first.what, first.line, remedy=KINDS)
         if not self._codec or not requests:
-            raise self._error("there is no request in it")
+            raise self._error("there is no request in it", remedy=KINDS)
         trace = Trace(
             name=self._path.name.split(".")[0],
             block_tokens=self._codec.block_tokens,
@@ -114,19 +118,29 @@ class _Reader:
             codec = self._codec or detect(line, block_tokens=self._block_tokens)
             codec.take(line)
             self._codec = codec
+            self._refuse_bad()
         except Malformed as error:
             self._reject(str(error))
         except Unreadable as error:
             raise self._error(str(error), self._line) from error
 
     def _reject(self, what: str) -> None:
-        if self._on_bad == "fail":
-            raise self._error(what, self._line, remedy="or skip such lines with --on-bad skip")
         self._bad_count += 1
         if len(self._bad) < SHOWN:
             self._bad.append(BadLine(self._line, what))
-        if self._codec is None and self._bad_count >= SEARCHED:
-            raise self._error(f"the first {SEARCHED} lines are of no known format: {what}")
+        if self._codec is not None:
+            self._refuse_bad()
+        elif self._bad_count >= SEARCHED:
+            said = f"the first {SEARCHED} lines are of no known format: {what}"
+            raise self._error(said, remedy=KINDS)
+
+    def _refuse_bad(self) -> None:
+        """A bad line ends the reading only where the file is known to be a trace: skipping it is
+        no advice for another file."""
+        if self._on_bad == "fail" and self._bad:
+            first = self._bad[0]
+            remedy = "or skip such lines with --on-bad skip"
+            raise self._error(first.what, first.line, remedy=remedy)
 
     def _error(self, what: str, line: int | None = None, *, remedy: str = "") -> TraceError:
         where = f"{self._path}, line {line}" if line else str(self._path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 
 from pagoda.core.errors import SettingsError
 from pagoda.core.trace import Trace, TraceRequest
-from pagoda.lab.replay.capacities import Blocks, blocks_of, parse_capacities, parse_capacity
+from pagoda.lab.replay.capacities import (
+    Blocks,
+    Capacity,
+    blocks_of,
+    parse_capacities,
+    parse_capacity,
+)
 
 MANY = Blocks(unique=10**6, bytes_each=1 << 20)
 
@@ -35,8 +42,9 @@ def test_bytes_hold_whole_blocks(kib: int, block_kib: int) -> None:
     blocks = Blocks(unique=1, bytes_each=block_kib << 10)
     capacity = parse_capacity(f"{kib}KiB", flag="--drive")
     if kib < block_kib:
-        with pytest.raises(SettingsError, match="less than one block"):
+        with pytest.raises(SettingsError, match="less than one block") as caught:
             capacity.of(blocks, flag="--drive")
+        assert advised(caught.value).of(blocks, flag="--drive") == 1
     else:
         assert capacity.of(blocks, flag="--drive") == kib // block_kib
 
@@ -71,10 +79,21 @@ def test_bytes_need_to_know_what_a_token_takes() -> None:
     assert "--kv-bytes-per-token" in caught.value.remedy
 
 
-def test_less_than_a_block_is_refused() -> None:
-    """A tier of nothing would hit nothing, silently."""
-    with pytest.raises(SettingsError, match=r"1% is less than one block \(5 unique blocks\)"):
-        parse_capacity("1%", flag="--capacity").of(Blocks(unique=5), flag="--capacity")
+def advised(error: SettingsError) -> Capacity:
+    """The capacity that a remedy names first."""
+    said = re.search(r"--[a-z]+ (\S+)", error.remedy)
+    assert said is not None
+    return parse_capacity(said[1], flag="--capacity")
+
+
+@given(st.integers(0, 90), st.sampled_from(["0%", "1%", "0"]))
+def test_less_than_a_block_is_refused(unique: int, text: str) -> None:
+    """A tier of nothing would hit nothing, silently. What the remedy says is a block, or as little
+    more as whole percents allow."""
+    blocks = Blocks(unique=unique)
+    with pytest.raises(SettingsError, match="less than one block") as caught:
+        parse_capacity(text, flag="--capacity").of(blocks, flag="--capacity")
+    assert advised(caught.value).of(blocks, flag="--capacity") == 1
 
 
 def test_blocks_of_a_trace() -> None:

@@ -51,6 +51,25 @@ def test_a_bad_line_ends_the_reading(tmp_path: Path) -> None:
     assert (caught.value.path, caught.value.line) == (str(path), 3)
 
 
+@pytest.mark.parametrize("on_bad", ["fail", "skip"])
+@pytest.mark.parametrize("lines", [1, 5, 1000])
+def test_skipping_is_no_advice_for_another_file(
+    tmp_path: Path, on_bad: files.OnBad, lines: int
+) -> None:
+    """A file without a line of a trace is refused either way: the remedy is to give a trace. Where
+    a trace follows its bad first lines, the first is named, and skipping helps."""
+    path = write(tmp_path / "other", ["# a heading"] * lines)
+    with pytest.raises(TraceError, match="no known format") as caught:
+        read_trace(path, on_bad=on_bad)
+    assert "give a trace" in caught.value.remedy
+    assert "skip" not in caught.value.remedy
+    late = write(tmp_path / "late", ["# a heading", "# another", *GOOD])
+    with pytest.raises(TraceError, match="late, line 1: of no known format") as told:
+        read_trace(late)
+    assert "--on-bad skip" in told.value.remedy
+    assert len(read_trace(late, on_bad="skip").trace.requests) == 2
+
+
 def test_bad_lines_can_be_skipped(tmp_path: Path) -> None:
     """All are counted, the first are kept, whatever they hold; good ones between are read."""
     path = tmp_path / "trace"
