@@ -39,7 +39,6 @@ from pagoda.core.trace.port import TOKENS, Malformed
 
 TOKENS_PER_SECOND = 50.0
 APART_S = 23.0
-BLOCKS = 1 << 26  # of all prompts: a context is repeated in each of its turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,6 @@ class Agentic:
         self.block_tokens = block_tokens
         self._chains = Chains()
         self._sessions: dict[str, _Session] = {}
-        self._blocks = 0
 
     def take(self, line: str) -> None:
         fields = fields_of(line)
@@ -89,10 +87,8 @@ class Agentic:
         blocks = session.blocks + len(turn.names)
         if blocks * self.block_tokens >= TOKENS:
             raise Malformed(f"the session's context has {TOKENS} tokens or more")
-        if self._blocks + blocks > BLOCKS:
-            raise Malformed(f"all prompts together have more than {BLOCKS} blocks")
+        self._chains.count(blocks + turn.output_tokens // self.block_tokens)
         self._sessions[name] = session
-        self._blocks += blocks
         session.blocks = blocks
         session.turns.append(turn)
 

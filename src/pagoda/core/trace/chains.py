@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pagoda.core.trace.port import NAMES
+from pagoda.core.trace.port import BLOCKS, NAMES, Malformed
 
 
 class Chains:
@@ -18,6 +18,14 @@ class Chains:
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self._next = 0
+        self._counted = 0
+
+    def count(self, blocks: int) -> None:
+        """Another request has so many blocks with its answer's. Raises Malformed, and counts
+        nothing, when all together have more than BLOCKS."""
+        if self._counted + blocks > BLOCKS:
+            raise Malformed(f"all requests together have more than {BLOCKS} blocks")
+        self._counted += blocks
 
     def number(self, names: Iterable[int], *, behind: int | None = None) -> tuple[int, ...]:
         """The numbers of a chain of blocks, which goes on behind a numbered one or begins.

@@ -29,6 +29,7 @@ class HashIds:
         prompt = names(
             fields.get("hash_ids"), "hash_ids", tokens=tokens, block_tokens=self.block_tokens
         )
+        self._chains.count(-(-(tokens + answer) // self.block_tokens))
         self._requests.append(
             TraceRequest(
                 at_s=at_s,

@@ -8,6 +8,8 @@ from pagoda.core.trace.model import TraceRequest
 
 NAMES = 1 << 64  # a block's name in a trace is below this
 TOKENS = 1 << 22  # tokens of a prompt, or of an answer: no model has as many
+BLOCKS = 1 << 26  # of all requests together, each as often as it is named: a compressed file of a
+# few megabytes could name more than fit into memory
 SECONDS = 1e10  # no trace is longer, and no clock further from its zero
 
 

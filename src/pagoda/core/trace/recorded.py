@@ -141,6 +141,7 @@ class Recording:
         if not isinstance(hint, str) or hint not in _HINTS:
             raise Malformed(f"hint is none of {', '.join(_HINTS)}: {shown(hint)}")
         at_s = seconds(fields.get("at_s"), "at_s")
+        self._chains.count(len(prompt) + len(generated))
         numbers = self._chains.number(prompt + generated)
         return TraceRequest(
             at_s=at_s,

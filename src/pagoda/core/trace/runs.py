@@ -47,6 +47,7 @@ class Runs:
         answer = answer_tokens(_number(head[2], "output_tokens"), "output_tokens")
         spans = [_span(run) for run in runs]
         check_count(sum(map(len, spans)), tokens=tokens, block_tokens=self.block_tokens)
+        self._chains.count(-(-(tokens + answer) // self.block_tokens))
         self._at_s += dt_s
         self._requests.append(
             TraceRequest(

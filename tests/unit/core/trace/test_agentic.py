@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda.core.trace import Malformed, TraceRequest, agentic
+from pagoda.core.trace import Malformed, TraceRequest, agentic, chains
 from pagoda.core.trace.agentic import APART_S, TOKENS_PER_SECOND, Agentic
 
 SIZE = 4
@@ -143,13 +143,13 @@ def test_bad_fields_are_named(change: dict[str, object], what: str) -> None:
 def test_contexts_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short file cannot ask for memory without end: neither one context, nor all together."""
     monkeypatch.setattr(agentic, "TOKENS", 5 * SIZE)
-    monkeypatch.setattr(agentic, "BLOCKS", 12)
+    monkeypatch.setattr(chains, "BLOCKS", 12)
     codec = Agentic(SIZE)
     for name in ("a", "b"):
         codec.take(line(name, (0, 4, 0, [1]), timestamp=0))
         codec.take(line(name, (0, 4, 0, [1])))
         codec.take(line(name, (0, 4, 0, [1])))
-    with pytest.raises(Malformed, match="all prompts together"):
+    with pytest.raises(Malformed, match="all requests together"):
         codec.take(line("a", (0, 4, 0, [1])))
     with pytest.raises(Malformed, match="the session's context"):
         codec.take(line("a", (0, 8, 0, [1, 1])))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_lines import SIZE, Asked, conversations, json_lines, runs_lines
 
-from pagoda.core.trace import Codec, Malformed, TraceRequest, Unreadable, detect
+from pagoda.core.trace import Codec, Malformed, TraceRequest, Unreadable, chains, detect
 from pagoda.core.trace.agentic import Agentic
 from pagoda.core.trace.hash_ids import Bailian, Mooncake
 from pagoda.core.trace.recorded import Recording
@@ -229,3 +229,24 @@ def test_detecting_refuses_or_finds(line: str) -> None:
     """Detection has no other fault either, nor has the codec on that line."""
     with suppress(Malformed, Unreadable):
         detect(line).take(line)
+
+
+@pytest.mark.parametrize(
+    ("codec", "header", "line"),
+    [
+        (Runs(4), [], "5 9 2 0+3"),
+        (Mooncake(4), [], json.dumps(MOONCAKE)),
+        (Bailian(4), [], json.dumps(BAILIAN)),
+        (Recording(), ['{"pagoda_trace": 1, "block_tokens": 4}'], json.dumps(RECORDED)),
+    ],
+)
+def test_requests_together_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch, codec: Codec, header: list[str], line: str
+) -> None:
+    """A compressed file, or long answers, cannot ask for memory without end."""
+    monkeypatch.setattr(chains, "BLOCKS", 8)
+    for each in (*header, line, line):
+        codec.take(each)
+    with pytest.raises(Malformed, match="all requests together"):
+        codec.take(line)
+    assert len(codec.requests()) == 2
