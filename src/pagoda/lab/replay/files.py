@@ -18,7 +18,10 @@ LINE_BYTES = 16 << 20  # a longer line is malformed
 SHOWN = 20  # bad lines that are kept; all are counted
 SEARCHED = 100  # bad lines at the start, after which a file is of no known format
 GZIP = b"\x1f\x8b"
-KINDS = "give a trace: .runs, JSON lines of Mooncake, Bailian or agents, or a recording"
+KINDS = (
+    "give a trace: .runs, JSON lines of Mooncake, Bailian or agents, or a recording; if its blocks "
+    "have another size, say --block-tokens"
+)
 PROGRESS_LINES = 256  # between two reports
 
 Lines = BufferedReader | gzip.GzipFile
@@ -131,8 +134,9 @@ class _Reader:
         if self._codec is not None:
             self._refuse_bad()
         elif self._bad_count >= SEARCHED:
-            said = f"the first {SEARCHED} lines are of no known format: {what}"
-            raise self._error(said, remedy=KINDS)
+            first = self._bad[0]
+            said = f"{first.what} (and the next {SEARCHED - 1} lines are no better)"
+            raise self._error(said, first.line, remedy=KINDS)
 
     def _refuse_bad(self) -> None:
         """A bad line ends the reading only where the file is known to be a trace: skipping it is
