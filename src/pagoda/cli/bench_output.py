@@ -16,6 +16,7 @@ from pagoda.core.errors import SettingsError
 from pagoda.lab.picture import require_pictures
 
 STDOUT = "-"
+PICTURES = (".png", ".svg")
 
 
 class OptionalJson(typer.core.TyperCommand):
@@ -58,6 +59,13 @@ def _json_target(target: str | None) -> str | None:
 def _drawable(path: Path | None) -> Path | None:
     if path is not None:
         writable(path)
+        if path.suffix.lower() not in PICTURES:
+            raise SettingsError(
+                f"{path} is named as no picture",
+                key="plot",
+                source="flag",
+                remedy=f"let the name end in {' or '.join(PICTURES)}",
+            )
         require_pictures()
     return path
 

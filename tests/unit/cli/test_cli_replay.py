@@ -158,6 +158,8 @@ def test_a_malformed_line_is_named_or_skipped(pagoda: Pagoda, tmp_path: Path) ->
         (("--jobs", "0"), "--jobs"),
         (("--recompute-ms", "nan"), "--recompute-ms"),
         (("--dwpd", "inf"), "--dwpd"),
+        (("--plot", "picture"), "let the name end in"),
+        (("--plot", "picture.docx"), "let the name end in"),
         (("--drive-tb", "1e308"), "--drive-tb"),
     ],
 )
