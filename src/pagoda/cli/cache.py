@@ -23,10 +23,12 @@ from pagoda.cli.cache_flags import (
     Tenant,
     Text,
     Url,
+    Wide,
 )
 from pagoda.cli.cache_prefetch import prefetch
 from pagoda.cli.cache_prompt import prompt_body, required_prompt, salt_of
 from pagoda.cli.cache_tables import show_cleared, show_holdings, show_lookup, show_ttls
+from pagoda.cli.console import output
 from pagoda.cli.flags import takes_settings
 from pagoda.cli.server import ServerCalls
 from pagoda.core.errors import SettingsError
@@ -57,10 +59,11 @@ def ls(  # noqa: PLR0913 - a command's parameters are its flags
     ] = None,
     url: Url = None,
     api_key_file: KeyFile = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is cached: blocks, bytes, tokens and ages by tier, tenant and namespace; and
-    which tiers take no more: they are fenced, draining or lost."""
+    """Show what is cached: blocks, bytes and ages by tier, tenant and namespace (with --wide, all
+    that is known); and which tiers take no more: they are fenced, draining or lost."""
     own = salt_of(salt, salt_file)
     tenant = tenant if own is None else tenant_id(own)
     age_s = _seconds(older_than)
@@ -79,7 +82,10 @@ def ls(  # noqa: PLR0913 - a command's parameters are its flags
         and line["namespace"].startswith((namespace or "").lower())
     ]
     tiers = [one for one in tiers if tier in (None, one["tier"])]
-    _print_json({"holdings": lines, "tiers": tiers}) if as_json else show_holdings(lines, tiers)
+    if as_json:
+        _print_json({"holdings": lines, "tiers": tiers})
+    else:
+        show_holdings(lines, tiers, output(wide=wide), wide=wide)
 
 
 @app.command("lookup")
@@ -145,7 +151,7 @@ def clear(  # noqa: PLR0913
     busy = Console(stderr=True).status("Clearing, and reading headers back")
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls, busy:
         cleared = calls.post("/cache/clear", body | {"all": everything})
-    _print_json(cleared) if as_json else show_cleared(cleared)
+    _print_json(cleared) if as_json else show_cleared(cleared, body)
     if not cleared["verified"]:
         raise typer.Exit(FAILED)
 

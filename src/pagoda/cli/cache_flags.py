@@ -14,6 +14,7 @@ KeyFile = Annotated[
     Path | None, typer.Option(help="File with the server's key; else PAGODA_API_KEY.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns, however wide they are.")]
 Text = Annotated[str | None, typer.Argument(help="The prompt's text.", show_default=False)]
 File = Annotated[
     Path | None,

@@ -11,6 +11,7 @@ import typer
 
 from pagoda.cli.cache_flags import AsJson, Chat, KeyFile, Salt, SaltFile, Url
 from pagoda.cli.cache_prompt import prompt_body, salt_of
+from pagoda.cli.console import output
 from pagoda.cli.flags import takes_settings
 from pagoda.cli.pin_tables import show_pin, show_pins
 from pagoda.cli.server import ServerCalls
@@ -70,7 +71,7 @@ def pin(  # noqa: PLR0913 - a command's parameters are its flags
     body["cache_salt"] = salt_of(salt, salt_file)
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         pinned = calls.post("/cache/pins", body)
-    _print_json(pinned) if as_json else show_pin(pinned)
+    _print_json(pinned) if as_json else show_pin(pinned, output())
 
 
 @app.command("ls")
@@ -86,7 +87,7 @@ def ls(
     """Show pins: whose they are, when they end, and how much of each is in which tier."""
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         found = calls.get("/cache/pins", owner=owner)
-    _print_json(found) if as_json else show_pins(found["pins"])
+    _print_json(found) if as_json else show_pins(found["pins"], output())
 
 
 def _seconds(text: str) -> float:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
 from pagoda.cli import cache_prefetch as command
+from pagoda.cli.cache_tables import ages, show_holdings
+from pagoda.core.durations import human_duration
 from pagoda.core.holdings import Cleared, Scanned, Scope, tenant_id
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.machine.buffers import aligned_buffer
@@ -57,6 +64,54 @@ def test_ls_shows_a_table_or_json(pagoda, remote: Remote) -> None:
     assert "drive: 5 blocks" in shown.out
     lines = json.loads(pagoda("cache", "ls", "--url", remote.url, "--json").out)["holdings"]
     assert [line["blocks"] for line in lines] == [3, 5]
+
+
+SIZES = st.integers(0, 10**7)
+LINES = st.fixed_dictionaries({
+    "tier": st.sampled_from(["device", "host", "drive", "drive2", "remote"]),
+    "tenant": st.sampled_from(["shared", "unknown", tenant_id("a")]),
+    "namespace": st.sampled_from(["ab" * 32, "0f" * 32]),
+    "current": st.sampled_from([True, False, None]),
+    "blocks": SIZES,
+    "size_bytes": st.integers(0, 10**13),
+    "tokens": SIZES,
+    "longest_chain": SIZES,
+    "oldest_s": st.floats(0, 1e9),
+    "newest_s": st.floats(1e9, 2e9),
+})  # fmt: skip
+
+
+@given(st.lists(LINES, min_size=1, max_size=5))
+def test_a_table_fits_80_columns_a_line_a_holding(lines: list[dict[str, Any]]) -> None:
+    """No cell is cut or folded at 80 columns; with --wide all figures are there, in one line."""
+    for width, wide in ((80, False), (10_000, True)):
+        out = io.StringIO()
+        show_holdings(lines, [], Console(file=out, width=width), wide=wide)
+        table = out.getvalue().splitlines()[2:]
+        for line, shown in zip(lines, table, strict=False):
+            space = line["namespace"] if wide else line["namespace"][:8]
+            cells = [line["tier"], line["tenant"], space, f"{line['blocks']:,}"]
+            assert shown.split()[:4] == cells
+            assert not wide or f"{line['longest_chain']:,}" in shown.split()
+
+
+@given(st.floats(0, 1e8), st.floats(0, 1e8))
+def test_ages_are_one_short_unit_each(one_s: float, other_s: float) -> None:
+    """The newest first; one when both read alike; never a time to come."""
+    newest, oldest = sorted((one_s, other_s))
+    told = ages(2e9 - newest, 2e9 - oldest, 2e9).split("–")
+    parts = [human_duration(round(age_s), parts=1) for age_s in (newest, oldest)]
+    assert told == list(dict.fromkeys(parts))
+    assert ages(2e9, 2e9, 1e9) == "0s"
+
+
+def test_what_is_piped_is_not_cut(pagoda, remote: Remote, monkeypatch) -> None:
+    """However narrow the terminal is that the environment tells of."""
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = pagoda("cache", "ls", "--url", remote.url)
+    assert tenant_id("a") in shown.out
+    wide = pagoda("cache", "ls", "--wide", "--url", remote.url)
+    assert "ab" * 32 in wide.out
 
 
 @pytest.mark.parametrize(
@@ -114,10 +169,16 @@ def test_clear_sends_its_conditions_and_says_what_was_verified(pagoda, remote: R
     """Age with a unit, tenant by salt, both together."""
     shown = pagoda("cache", "clear", "--url", remote.url, "--salt", "s", "--older-than", "2h")
     assert remote.cache.asked == [("clear", Scope(salt="s", older_than_s=7200))]
-    assert "verified: nothing is left" in shown.out
+    assert "verified: nothing of the salt's tenant older than 2h is left" in shown.out
     assert "7 headers read back, 0 of them" in shown.out
-    assert pagoda("cache", "clear", "--url", remote.url, "--all").status == 0
-    assert remote.cache.asked[-1] == ("clear", Scope())
+    everything = pagoda("cache", "clear", "--url", remote.url, "--all")
+    assert everything.status == 0
+    assert "verified: nothing is left" in everything.out
+    shown = pagoda("cache", "clear", "--url", remote.url, "--older-than", "30d")
+    assert "verified: nothing older than 30d is left" in shown.out
+    shown = pagoda("cache", "clear", TEXT, "--url", remote.url, "--namespace", "ab")
+    assert "nothing in namespace ab of the prompt and what continues it is left" in shown.out
+    assert remote.cache.asked[1] == ("clear", Scope())
 
 
 def test_clear_that_left_something_is_status_1(pagoda, remote: Remote, monkeypatch) -> None:

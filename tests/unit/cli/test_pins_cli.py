@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
+from pagoda.cli import pin_tables
+from pagoda.cli.pin_tables import show_pins
 from pagoda.core.pins import PinWish
 from pagoda.serve import ServeConfig, Server
 from pagoda.testing.cache import FakeCache
@@ -114,7 +121,7 @@ def test_what_is_not_said_well_is_refused(
     assert remote.cache.asked == []
 
 
-@pytest.mark.parametrize("id", ["0", "../prefetch", "a b", "?owner=b"])
+@pytest.mark.parametrize("id", ["f", "", "../prefetch", "a b", "?owner=b", "f" * 16])
 def test_a_pin_that_is_not_there_ends_nothing(pagoda, remote: Remote, prefix: str, id: str) -> None:
     """Whatever its name looks like."""
     pagoda("pin", "--prefix-file", prefix, "--owner", "b", "--url", remote.url)
@@ -130,3 +137,60 @@ def test_a_key_that_is_not_ascii_is_sent_as_it_is(
     refused = pagoda("pin", "ls", "--url", remote.url)
     assert refused.status == 2
     assert "a valid API key is needed" in refused.err
+
+
+def test_a_pin_ends_by_how_its_id_begins(pagoda, remote: Remote, prefix: str) -> None:
+    """One that several have names them and ends none, not even others of the same call; a whole
+    id is no beginning; the same pin twice ends once."""
+    for owner in ("a", "b", "c"):
+        pagoda("pin", "--prefix-file", prefix, "--owner", owner, "--url", remote.url)
+    first, second, third = [pin.id for pin in remote.cache.pins()]
+    vague = pagoda("unpin", third, first[:15], "--url", remote.url)
+    assert vague.status == 2
+    assert first in vague.err
+    assert second in vague.err
+    assert len(remote.cache.pins()) == 3
+    remote.cache._pins[0] = replace(remote.cache._pins[0], id=f"ab{first[2:]}")
+    ended = pagoda("unpin", "AB", f"ab{first[2:]}", "--url", remote.url)
+    assert (ended.status, ended.out) == (0, "pins ended: 1\n")
+    assert [pin.id for pin in remote.cache.pins()] == [second, third]
+
+
+@given(
+    owner=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64),
+    left_s=st.floats(0, 3e8),
+    tiers=st.lists(st.text("abcdefgh", min_size=1, max_size=12), min_size=1, max_size=5),
+    width=st.sampled_from([20, 40, 80, 10_000]),
+)
+def test_an_id_is_whole_at_every_width(
+    owner: str, left_s: float, tiers: list[str], width: int
+) -> None:
+    """Whatever else there is to show; lines are as narrow as the console."""
+    pins = [
+        {
+            "id": f"{at:016x}", "owner": owner, "until_s": time.time() + left_s, "blocks": 2**at,
+            "places": [
+                {"tier": tier, "granted": at % 2 == 0, "resident": at} for tier in tiers
+            ],
+        }
+        for at in (0, 1, 30)
+    ]  # fmt: skip
+    out = io.StringIO()
+    show_pins(pins, Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    for pin in pins:
+        assert any(line.startswith(pin["id"]) for line in lines)
+    if width == 10_000:
+        assert len(lines) == len(pins) + 2
+        assert all(owner in line for line in lines[2:])
+
+
+def test_the_time_left_is_told_as_people_say_it(
+    pagoda, remote: Remote, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two units, the nearest: the fake's pins end so long after second 1,000."""
+    monkeypatch.setattr(pin_tables.time, "time", lambda: 1_000.2)
+    flags = ("--prefix-file", prefix, "--owner", "a", "--url", remote.url)
+    assert "ends in 1h 59m" in pagoda("pin", *flags, "--expires", "119min").out
+    assert "1h 59m " in pagoda("pin", "ls", "--url", remote.url).out
