@@ -24,7 +24,15 @@ _LIMIT_BYTES = 64 << 20
 _NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # neither links nor a pipe's writer
 
 # What reading a damaged copy raises, here and where its content is looked at.
-DAMAGES = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+DAMAGES = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    OverflowError,  # of an endless number where a whole one is due
+)
 
 
 def text_of(content: dict[str, Any], *, version: int) -> str:

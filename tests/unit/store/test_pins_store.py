@@ -412,6 +412,17 @@ def test_entries_that_cannot_be_are_damage(
     assert "is damaged" in caplog.text
 
 
+@pytest.mark.parametrize("revision", [float("inf"), float("nan"), None, "three"])
+def test_a_revision_that_cannot_be_is_damage(
+    tmp_path: Path, revision: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server starts beside it."""
+    content = {"revision": revision, "pins": []}
+    (tmp_path / NAME).write_text(text_of(content, version=1))
+    assert PinsFile([tmp_path]).pins == []
+    assert "is damaged" in caplog.text
+
+
 def test_a_newer_file_is_refused_and_kept(admin: AdminHarness) -> None:
     """A later Pagoda's pins are not overwritten by an earlier one."""
     pin(admin, 1)
