@@ -13,14 +13,16 @@ from pagoda.advise.plan.economics import Drive
 from pagoda.cli.plan_inputs import model_facts
 from pagoda.core.admission import REGISTRY
 from pagoda.core.errors import SettingsError
+from pagoda.core.policy import DEFAULT, DRIVE_DEFAULT
 from pagoda.core.sizing import Parallel, kv_dtype
+from pagoda.lab.replay.cells import SAME
 from pagoda.lab.replay.policies import POLICIES
 from pagoda.lab.replay.what_if import Machine
 from pagoda.settings.units import format_size, parse_size
 
 ALL = "all"
 CHOSEN = "lru,heat,belady"
-OWN = "heat"  # for --what-if
+OWN = DEFAULT  # for --what-if: what a server has
 CAPACITIES = "1%,2%,5%,10%"
 HOST, DRIVE = "1%", "4%"
 WRITES = "spill,reuse"
@@ -29,7 +31,6 @@ TOKEN_BYTES = 160 << 10
 COMPUTE_MS = 0.1
 HOST_GB_S = 25.0
 DRIVE_GB_S, OTHER_GB_S = 7.0, 14.0
-DRIVE_TB = 3.84
 DWPD, OTHER_DWPD = 1.0, 3.0
 
 _SIZES = "sizes"
@@ -45,7 +46,16 @@ Policy = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,…|all",
-        help=f"Policies to replay. Default: {CHOSEN}; with --what-if {OWN}.",
+        help=f"Policies to replay, in memory: {', '.join(POLICIES)}. Default: {CHOSEN}; with "
+        f"--what-if {OWN}.",
+    ),
+]
+DrivePolicy = Annotated[
+    str | None,
+    typer.Option(
+        metavar=f"NAME|{SAME}",
+        help=f"Two tiers: the policy on drives, or the {SAME} as in memory. Default: "
+        f"{DRIVE_DEFAULT}, as a server has it.",
     ),
 ]
 OnBadValue = Literal["fail", "skip"]
@@ -138,10 +148,10 @@ def _cost(help: str) -> typer.models.OptionInfo:
 RecomputeMs = Annotated[float | None, _cost(f"To compute a token. Default: {COMPUTE_MS}.")]
 HostGbS = Annotated[float | None, _cost(f"Memory to device. Default: {HOST_GB_S:g}.")]
 DriveGbS = Annotated[float | None, _cost(f"The drive reads. Default: {DRIVE_GB_S:g}.")]
-DriveTb = Annotated[float | None, _cost(f"Of the drive. Default: {DRIVE_TB}.")]
+DriveTb = Annotated[float | None, _cost("Of all drives. Default: as large as the tier.")]
 Dwpd = Annotated[float | None, _cost(f"Rated writes a day, for 5 years. Default: {DWPD:g}.")]
 OtherGbS = Annotated[float | None, _cost(f"Another drive reads. Default: {OTHER_GB_S:g}.")]
-OtherTb = Annotated[float | None, _cost("Of another drive. Default: as --drive-tb.")]
+OtherTb = Annotated[float | None, _cost("Of others. Default: as --drive-tb.")]
 OtherDwpd = Annotated[float | None, _cost(f"Another's rated writes. Default: {OTHER_DWPD:g}.")]
 
 
@@ -149,6 +159,20 @@ def policies_of(text: str) -> tuple[str, ...]:
     """Names of policies between commas, each once, or all. Raises SettingsError."""
     known = tuple(POLICIES)
     return known if text.strip().lower() == ALL else names_of(text, known, flag="--policy")
+
+
+def drive_policy_of(text: str | None) -> str:
+    """The one policy on drives, or SAME. Raises SettingsError."""
+    asked = DRIVE_DEFAULT if text is None else text
+    names = names_of(asked, (*POLICIES, SAME), flag="--drive-policy")
+    if len(names) > 1:
+        raise SettingsError(
+            f"--drive-policy {text} are {len(names)} policies",
+            key="drive-policy",
+            source="flag",
+            remedy=f"name one, or {SAME} for those of --policy",
+        )
+    return names[0]
 
 
 def names_of(text: str, known: Sequence[str], *, flag: str) -> tuple[str, ...]:
@@ -202,9 +226,9 @@ def machine_of(
     other: tuple[float | None, float | None, float | None],
 ) -> Machine:
     """The machine that flags describe: (ms to compute a token, GB/s of memory), then of each
-    drive GB/s, TB and writes a day."""
+    drive GB/s, TB (None: as large as the tier on it) and writes a day."""
     compute_ms, host_gb_s = rates
-    there = _drive(drive, DRIVE_GB_S, DRIVE_TB * 1e12, DWPD)
+    there = _drive(drive, DRIVE_GB_S, 0, DWPD)
     return Machine(
         token_bytes=token_bytes or TOKEN_BYTES,
         compute_s=(compute_ms or COMPUTE_MS) / 1e3,

@@ -12,6 +12,10 @@ import pytest
 from replay_sample import sample, write_sample
 from trace_lines import SIZE, runs_lines
 
+from pagoda.core.policy import DRIVE_DEFAULT
+from pagoda.lab.replay.policies import POLICIES
+from pagoda.settings import Settings
+
 Pagoda = Callable[..., Any]
 SIZED = ("--block-tokens", str(SIZE))
 
@@ -90,6 +94,88 @@ def test_two_tiers_show_what_the_json_says(pagoda: Pagoda, trace: str, tmp_path:
     assert [row["capacity"] for row in rows[:2]] == ["2% + 8%", "4% + 8%"]
 
 
+def test_two_tiers_say_what_their_figures_rest_on(
+    pagoda: Pagoda, trace: str, tmp_path: Path
+) -> None:
+    """Each assumption in a line below the table, as in the JSON, those that a flag said marked; the
+    table's last line names them."""
+    target = tmp_path / "report.json"
+    wanted = ("--host", "2%", "--drive", "8%", "--drive-gb-s", "3", "--json", str(target))
+    shown = pagoda("replay", trace, *SIZED, "--policy", "heat", *wanted)
+    stated = json.loads(target.read_text())["assumptions"]
+    text = " ".join(shown.out.split())
+    for number, one in enumerate(stated, start=1):
+        assert f"{number}{'*' if one['given'] else ''} {one['text']}" in text
+    assert [one["text"] for one in stated if one["given"]] == ["the drive reads 3 GB/s"]
+    said = " ".join(one["text"] for one in stated)
+    for figure in ("163,840 B", "0.1 ms", "lru on drives", "1 × its size a day"):
+        assert figure in said
+    assert len(cells(shown.out, "rests on")) == 1
+
+
+def rows_of(pagoda: Pagoda, *wanted: str) -> list[dict[str, Any]]:
+    """The rows of a report, without what a processor took."""
+    done = pagoda("replay", *SIZED, *wanted, "--json", "-")
+    rows: list[dict[str, Any]] = json.loads(done.out)["rows"]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def test_a_server_as_it_comes_can_be_replayed(pagoda: Pagoda, trace: str) -> None:
+    """Unless flags say otherwise a what-if has the policies and the admission of the settings, and
+    two tiers their policy on drives."""
+    host, drive = Settings().host, Settings().drive
+    sizes = ("--host", "2%", "--drive", "8%")
+    own = ("--policy", host.policy, "--drive-policy", drive.policy, "--writes", drive.admission)
+    assert rows_of(pagoda, trace, "--what-if", *sizes) == rows_of(
+        pagoda, trace, "--what-if", *sizes, *own
+    )
+    for row in rows_of(pagoda, trace, *sizes):
+        assert row["drive_policy"] == drive.policy
+
+
+def test_drives_have_a_policy_of_their_own(pagoda: Pagoda, trace: str) -> None:
+    """`same` is that of memory, of each in turn, and it is what rules there."""
+    sizes = ("--host", "1%", "--drive", "3%", "--writes", "all")
+    same = rows_of(pagoda, trace, *sizes, "--policy", "lru,lfu", "--drive-policy", "same")
+    assert [row["drive_policy"] for row in same] == ["lru", "lfu"]
+    for row in same:
+        asked = ("--policy", row["policy"], "--drive-policy", row["policy"])
+        assert rows_of(pagoda, trace, *sizes, *asked) == [row]
+    mixed = rows_of(pagoda, trace, *sizes, "--policy", "lfu")
+    assert mixed[0]["drive_policy"] == "lru"
+    assert mixed[0]["token_hit_pct"] != same[1]["token_hit_pct"]
+
+
+def test_a_drives_life_is_that_of_the_tier_on_it(pagoda: Pagoda, trace: str) -> None:
+    """A drive of which no size was said is as large as the tier; more room is more drive; one that
+    was said to be larger lives longer in proportion."""
+    wanted = ("--what-if", "--host", "2%", "--drive", "40MiB")
+    token = ("--kv-bytes-per-token", "64KiB")
+    rows = {row["what"]: row for row in rows_of(pagoda, trace, *wanted, *token)}
+    for row in rows.values():
+        assert row["rated_tb"] == pytest.approx(row["drive_blocks"] * SIZE * (64 << 10) / 1e12)
+    now, more = rows["as it is"], rows["2 × drive room"]
+    assert more["rated_tb"] == 2 * now["rated_tb"]
+    lives = []
+    for factor in (1.5, 1000, 2000):
+        large = ("--drive-tb", str(now["rated_tb"] * factor))
+        said = {row["what"]: row for row in rows_of(pagoda, trace, *wanted, *token, *large)}
+        assert said["as it is"]["rated_tb"] == pytest.approx(now["rated_tb"] * factor)
+        assert said["2 × drive room"]["rated_tb"] == pytest.approx(now["rated_tb"] * max(2, factor))
+        lives.append(said["as it is"]["drive_life_years"])
+    assert lives[2] == pytest.approx(2 * lives[1], rel=0.01)
+
+
+def test_help_names_every_policy(pagoda: Pagoda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the live store and the bound, the defaults, and what the columns mean."""
+    monkeypatch.setenv("COLUMNS", "200")
+    text = " ".join(pagoda("replay", "--help").out.replace("│", " ").split())
+    assert ", ".join(POLICIES) in text
+    assert f"Default: {DRIVE_DEFAULT}" in text
+    assert "µs a block" in text
+    assert "the stall is what a request waits" in text
+
+
 def test_what_if_answers_with_its_assumptions(pagoda: Pagoda, trace: str, tmp_path: Path) -> None:
     """Each line shows what the JSON says, and below it stands what it rests on."""
     target = tmp_path / "report.json"
@@ -158,6 +244,13 @@ def test_a_malformed_line_is_named_or_skipped(pagoda: Pagoda, tmp_path: Path) ->
         (("--jobs", "0"), "--jobs"),
         (("--recompute-ms", "nan"), "--recompute-ms"),
         (("--dwpd", "inf"), "--dwpd"),
+        (("--drive-policy", "lru"), "two tiers"),
+        (("--what-if", "--drive-policy", "lru,heat"), "name one"),
+        (("--what-if", "--drive-policy", "lrru"), "did you mean lru?"),
+        (("--what-if", "--drive-policy", ""), "known: "),
+        (("--what-if", "--drive-tb", "0.000001"), "less than the tier on it"),
+        (("--what-if", "--other-drive-tb", "0.000001"), "--other-drive-tb"),
+        (("--host", "1%", "--drive", "4%", "--drive-tb", "0.000001"), "less than the tier on it"),
         (("--plot", "picture"), "let the name end in"),
         (("--plot", "picture.docx"), "let the name end in"),
         (("--drive-tb", "1e308"), "--drive-tb"),

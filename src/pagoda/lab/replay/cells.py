@@ -14,6 +14,7 @@ from pagoda.lab.replay.sweep import Cell, Note
 from pagoda.lab.replay.two_tiers import Costs, Flow, Sizes, TwoTiers
 from pagoda.lab.replay.writing import Spill, Through, Writing
 
+SAME = "same"  # the policy on drives: that of memory
 SPILL = "spill"
 WRITES = (SPILL, *REGISTRY)  # to drives: whatever memory evicts, or what an admission takes
 
@@ -36,10 +37,11 @@ class OneTierCell(Cell[Hits]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoTierCell(Cell[Flow]):
-    """A policy over memory and the same over drives, of so many blocks each; `writes` is one
-    of WRITES."""
+    """A policy over memory and one over drives, of so many blocks each; `writes` is one of
+    WRITES."""
 
     policy: str
+    drive_policy: str
     writes: str
     host_blocks: int
     drive_blocks: int
@@ -50,7 +52,7 @@ class TwoTierCell(Cell[Flow]):
         host, drive = min(self.host_blocks, most), min(self.drive_blocks, most)
         tiers = TwoTiers(
             make_policy(self.policy, host, trace),
-            make_policy(self.policy, drive, trace),
+            make_policy(self.drive_policy, drive, trace),
             partial(_writing, self.writes, drive),
             sizes=Sizes(host=host, drive=drive, block_tokens=trace.block_tokens),
             costs=self.costs,

@@ -6,7 +6,7 @@ Percents are of tokens of prompts; `seconds` and `us_per_access` are one process
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pagoda.advise.plan.economics import SECONDS_A_DAY, Drive, DriveUse, drive_needs
@@ -64,6 +64,7 @@ def flow_row_of(
     flow = replayed.figures
     return {
         **place,
+        "rated_tb": drive.capacity_bytes / 1e12,
         "token_hit_pct": round(flow.token_hit_pct, 4),
         "host_hit_pct": round(flow.host_hit_pct, 4),
         "drive_hit_pct": round(flow.drive_hit_pct, 4),
@@ -74,6 +75,11 @@ def flow_row_of(
         "drive_life_years": life_years(flow.written_bytes, drive=drive, span_s=span_s),
         "seconds": round(replayed.seconds, 3),
     }
+
+
+def rated(drive: Drive, tier_bytes: int) -> Drive:
+    """The drive that wears under a tier: no smaller than the tier."""
+    return replace(drive, capacity_bytes=max(drive.capacity_bytes, tier_bytes))
 
 
 def life_years(written_bytes: int, *, drive: Drive, span_s: float) -> float | None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pagoda.advise.plan.facts import GIB
+from pagoda.lab.replay.assumptions import HITS, LIFE, SIZES, STALL, WRITTEN_BYTES
 from pagoda.lab.replay.report import BASE, BOUND, Row, distinct, label
 
 _SKIPPED_SHOWN = 5
@@ -19,8 +20,9 @@ _SKIPPED_SHOWN = 5
 def tables(report: dict[str, Any]) -> Group:
     """What was replayed, and what came of it."""
     rows = report["rows"]
-    body = [_flows(rows)] if "writes" in rows[0] else _one_tier(rows)
-    return Group(header(report), *body)
+    if "writes" in rows[0]:
+        return Group(header(report), _flows(report), stated(report["assumptions"]))
+    return Group(header(report), *_one_tier(rows))
 
 
 def header(report: dict[str, Any]) -> Text:
@@ -62,6 +64,32 @@ def columns(title: str, *names: str) -> Table:
     return table
 
 
+def rests_on(table: Table, assumed: Sequence[Row], figures: Sequence[str]) -> None:
+    """Add a last line: the numbers of the assumptions that each column's figures rest on."""
+    table.add_section()
+    table.add_row("rests on", *(_numbers(assumed, figure) for figure in figures))
+
+
+def _numbers(assumed: Sequence[Row], figure: str) -> str:
+    """Which assumptions a figure rests on: "1-3, 5"."""
+    numbers = [n for n, one in enumerate(assumed, start=1) if figure in one["figures"]]
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def stated(assumed: Sequence[Row]) -> Table:
+    """Each assumption in a line, with the number that tables call it by."""
+    table = Table("", "rests on (* said by a flag, else assumed)", show_edge=False, box=None)
+    for n, one in enumerate(assumed, start=1):
+        table.add_row(f"{n}{'*' if one['given'] else ''}", one["text"])
+    return table
+
+
 def _one_tier(rows: Sequence[Row]) -> list[Table]:
     """Hits of every policy, and the share of the gap where it is known."""
     found = [_matrix("token hit %", rows, "token_hit_pct", cost=True)]
@@ -89,11 +117,21 @@ def _cost(rows: Sequence[Row]) -> str:
     return number(sum(row["seconds"] for row in rows) / max(1, accesses) * 1e6, 1)
 
 
-def _flows(rows: Sequence[Row]) -> Table:
+_FLOWS = (
+    ("memory +\ndrives", SIZES),
+    ("hit\n%", HITS),
+    ("drives\n%", HITS),
+    ("mean\nstall ms", STALL),
+    ("p99\nms", STALL),
+    ("written\nGiB", WRITTEN_BYTES),
+    ("life\nyears", LIFE),
+)
+
+
+def _flows(report: dict[str, Any]) -> Table:
     """Two tiers: a line a policy, kind of writing and pair of sizes."""
-    names = ("memory +\ndrives", "hit\n%", "drives\n%", "stall\nms", "p99\nms")
-    table = columns("two tiers", "policy,\nwrites", *names, "written\nGiB", "life\nyears")
-    for row in rows:
+    table = columns("two tiers", "policy,\nwrites", *(name for name, _ in _FLOWS))
+    for row in report["rows"]:
         table.add_row(
             label(row),
             row["capacity"],
@@ -104,4 +142,5 @@ def _flows(rows: Sequence[Row]) -> Table:
             number(row["written_bytes"] / GIB, 1),
             number(row["drive_life_years"]),
         )
+    rests_on(table, report["assumptions"], [figure for _, figure in _FLOWS])
     return table

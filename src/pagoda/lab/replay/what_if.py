@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pagoda.advise.plan.economics import SECONDS_A_DAY, Drive
 from pagoda.lab.replay.capacities import Blocks, Capacity
 from pagoda.lab.replay.cells import TwoTierCell
-from pagoda.lab.replay.report import Row, life_years
+from pagoda.lab.replay.report import Row, life_years, rated
 from pagoda.lab.replay.two_tiers import Costs, Flow
 
 HOST_FACTORS = (2, 4)
@@ -21,7 +21,11 @@ HOST_FACTORS = (2, 4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What is assumed of it: KV of a token, time to compute one, how fast memory is read onto
-    the device, the drive that is there and the one that might be."""
+    the device, the drive that is there and the one that might be.
+
+    A drive is rated for its `capacity_bytes`, and never for less than the tier on it: 0 is one as
+    large as its tier.
+    """
 
     token_bytes: int
     compute_s: float
@@ -48,11 +52,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is there: sizes of memory and drives, the policy over both, what is written."""
+    """What is there: sizes of memory and drives, the policy over each, what is written."""
 
     host: Capacity
     drive: Capacity
     policy: str
+    drive_policy: str
     writes: str
 
 
@@ -83,6 +88,7 @@ def cells(changed: Sequence[Change], setup: Setup, blocks: Blocks) -> list[TwoTi
     return [
         TwoTierCell(
             policy=setup.policy,
+            drive_policy=setup.drive_policy,
             writes=setup.writes,
             host_blocks=change.host.of(blocks, flag="--host"),
             drive_blocks=change.drive.of(blocks, flag="--drive"),
@@ -92,9 +98,10 @@ def cells(changed: Sequence[Change], setup: Setup, blocks: Blocks) -> list[TwoTi
     ]
 
 
-def row_of(change: Change, cell: TwoTierCell, flow: Flow, span_s: float) -> Row:
-    """What a change gives."""
-    machine, drive = change.machine, change.machine.drive
+def row_of(change: Change, cell: TwoTierCell, flow: Flow, span_s: float, *, tier_bytes: int) -> Row:
+    """What a change gives; `tier_bytes` is the room on drives."""
+    machine = change.machine
+    drive = rated(machine.drive, tier_bytes)
     day_bytes = round(flow.written_bytes / span_s * SECONDS_A_DAY) if span_s > 0 else None
     return {
         "what": change.what,
@@ -106,5 +113,6 @@ def row_of(change: Change, cell: TwoTierCell, flow: Flow, span_s: float) -> Row:
         "drive_hit_pct": round(flow.drive_hit_pct, 4),
         "mean_first_token_ms": round(machine.first_token_s(flow) * 1e3, 3),
         "written_bytes_a_day": day_bytes,
+        "rated_tb": drive.capacity_bytes / 1e12,
         "drive_life_years": life_years(flow.written_bytes, drive=drive, span_s=span_s),
     }
