@@ -13,7 +13,7 @@ from pagoda.cli.bench_output import Json, OptionalJson, Plot, show
 from pagoda.core.errors import SettingsError
 from pagoda.lab.progress import Step, Tell, terminal
 from pagoda.lab.replay import runs
-from pagoda.lab.replay.capacities import blocks_of, parse_capacities, parse_capacity
+from pagoda.lab.replay.capacities import blocks_of, parse_capacities, parse_capacity, parse_row
 from pagoda.lab.replay.cells import SAME, WRITES
 from pagoda.lab.replay.files import ReadTrace, read_trace
 from pagoda.lab.replay.hints import with_hints
@@ -137,12 +137,14 @@ class Sizes:
             _refuse("--capacity is of one tier, --host and --drive of two", "capacity")
         if self.host is None or self.drive is None:
             _refuse("--host and --drive go together", "drive" if self.host else "host")
-        hosts = parse_capacities(self.host, flag="--host")
-        drives = parse_capacities(self.drive, flag="--drive")
+        hosts = parse_row(self.host, flag="--host")
+        drives = parse_row(self.drive, flag="--drive")
         longest = max(len(hosts), len(drives))
         hosts, drives = (s * longest if len(s) == 1 else s for s in (hosts, drives))
         if len(hosts) != len(drives):
             _refuse(f"{len(hosts)} sizes of --host, {len(drives)} of --drive", "drive")
+        if len({(h.size, d.size) for h, d in zip(hosts, drives, strict=True)}) < longest:
+            _refuse(f"--host {self.host} --drive {self.drive} names two sizes twice", "drive")
         return [runs.Pair(*pair) for pair in zip(hosts, drives, strict=True)]
 
 

@@ -234,6 +234,7 @@ def test_a_malformed_line_is_named_or_skipped(pagoda: Pagoda, tmp_path: Path) ->
         (("--host", "1%"), "--host and --drive go together"),
         (("--host", "1%,2%", "--drive", "1%,2%,3%"), "2 sizes of --host, 3 of --drive"),
         (("--host", "1%", "--drive", "4%", "--capacity", "1%"), "--capacity is of one tier"),
+        (("--host", "1%,1.0%", "--drive", "4%"), "names two sizes twice"),
         (("--host", "1%", "--drive", "4%", "--writes", "some"), "known: spill"),
         (("--what-if", "--capacity", "1%"), "--what-if is about two tiers"),
         (("--what-if", "--policy", "all"), "one policy"),
@@ -283,3 +284,17 @@ def test_progress_stays_off_standard_output(pagoda: Pagoda, trace: str) -> None:
     done = pagoda("replay", trace, *SIZED, "--policy", "lru", "--json")
     assert json.loads(done.out)["trace"]["requests"] == 240
     assert done.err.splitlines()[:2] == ["reading sample.runs", "replaying"]
+
+
+def test_a_size_of_one_tier_may_go_with_several_of_the_other(
+    pagoda: Pagoda, trace: str, tmp_path: Path
+) -> None:
+    """Pairs are named once, not what they are made of."""
+    out = tmp_path / "rows.json"
+    sizes = ("--host", "5%,5%,10%", "--drive", "10%,20%,20%")
+    done = pagoda(
+        "replay", trace, *sizes, "--policy", "lru", "--writes", "all", "--json", str(out), *SIZED
+    )
+    assert done.status == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 3

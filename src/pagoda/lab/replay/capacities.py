@@ -35,6 +35,11 @@ class Capacity:
     blocks: int | None = None
     size_bytes: int | None = None
 
+    @property
+    def size(self) -> tuple[Fraction | None, int | None, int | None]:
+        """What was asked for, however it was spelled."""
+        return self.percent, self.blocks, self.size_bytes
+
     def of(self, blocks: Blocks, *, flag: str) -> int:
         """In whole blocks. Raises SettingsError when it is less than one, or when bytes are
         asked for and nobody said how many a block takes."""
@@ -87,11 +92,16 @@ def blocks_of(trace: Trace, kv_bytes_per_token: int | None) -> Blocks:
 
 
 def parse_capacities(text: str, *, flag: str) -> tuple[Capacity, ...]:
-    """Capacities between commas, in their order. Raises SettingsError."""
-    found = tuple(parse_capacity(part.strip(), flag=flag) for part in text.split(","))
-    if len({(one.percent, one.blocks, one.size_bytes) for one in found}) < len(found):
+    """Capacities between commas, in their order, each once. Raises SettingsError."""
+    found = parse_row(text, flag=flag)
+    if len({one.size for one in found}) < len(found):
         _refuse(f"{flag} {text} names a capacity twice", flag, remedy="name each once")
     return found
+
+
+def parse_row(text: str, *, flag: str) -> tuple[Capacity, ...]:
+    """Capacities between commas that go with those of another flag. Raises SettingsError."""
+    return tuple(parse_capacity(part.strip(), flag=flag) for part in text.split(","))
 
 
 def parse_capacity(text: str, *, flag: str) -> Capacity:
