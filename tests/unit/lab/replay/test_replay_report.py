@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pagoda.advise.plan.economics import Drive
 from pagoda.lab.replay.report import fill_gaps, label, life_years
+from pagoda.lab.replay.table import years
 
 percents = st.floats(0, 100, allow_nan=False)
 
@@ -51,3 +52,10 @@ def test_a_row_of_two_tiers_is_named_by_policy_and_writes() -> None:
     """One of one tier by the policy alone."""
     assert label({"policy": "heat"}) == "heat"
     assert label({"policy": "heat", "writes": "reuse"}) == "heat, reuse"
+
+
+@given(st.floats(0.0001, 1000))
+def test_a_short_life_is_not_told_as_none(value: float) -> None:
+    """Whatever is left of it, the figure is right to a twentieth."""
+    assert float(years(value).replace(",", "")) == pytest.approx(value, rel=0.051)
+    assert years(None) == ""
