@@ -49,6 +49,11 @@ def number(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
+def years(value: float | None) -> str:
+    """A life, of which days are told as well; nothing where there is no end."""
+    return number(value) if value is None or value >= 1 else f"{value:.2g}"
+
+
 def columns(title: str, *names: str) -> Table:
     """An empty table: the first column has names, the others figures."""
     table = Table(
@@ -140,7 +145,7 @@ def _flows(report: dict[str, Any]) -> Table:
             number(row["mean_stall_ms"], 1),
             number(row["p99_stall_ms"], 1),
             number(row["written_bytes"] / GIB, 1),
-            number(row["drive_life_years"]),
+            years(row["drive_life_years"]),
         )
     rests_on(table, report["assumptions"], [figure for _, figure in _FLOWS])
     return table

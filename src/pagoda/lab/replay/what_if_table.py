@@ -10,7 +10,7 @@ from rich.table import Table
 from pagoda.advise.plan.facts import GIB
 from pagoda.lab.replay.assumptions import FIRST_TOKEN, HITS, LIFE, SIZES, WRITTEN
 from pagoda.lab.replay.report import Row
-from pagoda.lab.replay.table import columns, header, number, rests_on, stated
+from pagoda.lab.replay.table import columns, header, number, rests_on, stated, years
 
 
 def tables(report: dict[str, Any]) -> Group:
@@ -47,5 +47,5 @@ def _figures(row: Row, block_bytes: int) -> list[str]:
         number(row["drive_hit_pct"]),
         number(row["mean_first_token_ms"], 1),
         number(None if day_bytes is None else day_bytes / 1e12),
-        number(row["drive_life_years"]),
+        years(row["drive_life_years"]),
     ]
