@@ -19,9 +19,10 @@ _RESTORED = {
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Tokens restored from below the device since the server started."""
+    """Tokens restored from below the device since the server started, and the metric's name."""
 
     restored: float
+    name: str
 
 
 def read_counters(client: Client) -> Counters | None:
@@ -36,14 +37,14 @@ def read_counters(client: Client) -> Counters | None:
 
 def parse_counters(text: str) -> Counters | None:
     """The counters in a text of Prometheus' format. Raises ValueError for what is none."""
-    found = False
+    name = ""
     restored = 0.0
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             label, device = _RESTORED.get(sample.name, (None, set()))
             if label is None or (label and label not in sample.labels):
                 continue
-            found = True
+            name = sample.name
             if not label or sample.labels[label] not in device:
                 restored += sample.value
-    return Counters(restored) if found else None
+    return Counters(restored, name) if name else None

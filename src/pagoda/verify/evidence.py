@@ -3,9 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pagoda.verify.answers import Answer
-from pagoda.verify.judge import Reason, Trial
+from pagoda.verify.judge import Finding, Reason, Trial, judge
+
+USAGE, METRICS, RESET = "usage", "metrics", "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Prompt tokens that came from below the device, None where no figure is for one answer; and
+    what counted them: the answer's usage, the server's metrics, or, after a reset, its cached
+    tokens."""
+
+    restored: int | None
+    counted_by: tuple[str, ...]
+
+
+def judged(
+    trial: Trial, *, counted: float | None, emptied: bool, salted: bool, concurrent: bool = False
+) -> Finding:
+    """The verdict on a canary, and what proves that it was restored; figures as `doubt_of` has
+    them."""
+    answers = trial.crowd_restored if concurrent else trial.restored
+    doubt = doubt_of(trial, answers, counted=counted, emptied=emptied, salted=salted)
+    finding = judge(trial, doubt=doubt, concurrent=concurrent)
+    if doubt is not None:
+        return finding
+    proof = proof_of(answers[-1], counted=counted, emptied=emptied, concurrent=concurrent)
+    return replace(finding, restored=proof.restored, counted_by=proof.counted_by)
+
+
+def proof_of(answer: Answer, *, counted: float | None, emptied: bool, concurrent: bool) -> Proof:
+    """What proves that an answer was restored of which there is no doubt. `concurrent`: `counted`
+    is for others as well."""
+    by = (USAGE,) * bool(answer.restored) + (METRICS,) * bool(counted)
+    if answer.restored is not None:
+        return Proof(answer.restored, by)
+    if counted and not concurrent:
+        return Proof(int(counted), by)
+    return Proof(answer.cached if emptied else None, by or (RESET,))
 
 
 def doubt_of(

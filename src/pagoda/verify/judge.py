@@ -38,8 +38,8 @@ class Reason(StrEnum):
     EMPTY = "the answer is empty"
     COLD_CLAIM = "the server reports cached tokens for a prompt that it never saw"
     CONTRADICTION = "the server reports restored tokens, but its metrics count none"
-    NO_EVIDENCE = "nothing tells whether the prefix was restored or still on the device"
-    OTHER_SHAPE = "the prefix restored is of another length, which alone may explain it"
+    NO_EVIDENCE = "nothing tells if the prefix was restored or still on the device"
+    OTHER_SHAPE = "the restored prefix has another length, which alone may explain it"
     RESTORED = "the restored answer is not the computed one"
     DEVICE = "the answer from the device cache is not the computed one"
 
@@ -64,7 +64,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The verdict on one canary, alone or among others, with the figures behind it."""
+    """The verdict on one canary, alone or among others, with the figures behind it. `restored`
+    are prompt tokens proven to come from below the device, `counted_by` what proves it."""
 
     tokens: int
     concurrent: bool
@@ -74,6 +75,8 @@ class Finding:
     difference: float | None = None
     floor: float | None = None
     cached: int | None = None
+    restored: int | None = None
+    counted_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 
 from pagoda.verify.ask import Manner
+from pagoda.verify.evidence import METRICS, RESET, USAGE
 from pagoda.verify.judge import Finding, Reason, Verdict
+
+_WIDTH = 80
+_ROW = "{:>6}  {:12}  {:11}  {:>8}  {:14}  {:>10}  {:>7}"
+_HEADER = _ROW.format(
+    "tokens", "asked", "verdict", "restored", "counted by", "difference", "repeats"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one run found. `pushed_out` says how prompts left the device cache."""
+    """What one run found. `pushed_out` says how prompts left the device cache, `counter` which
+    of the server's metrics counts what is restored."""
 
     url: str
     model: str
@@ -19,6 +28,7 @@ class Report:
     reason: Reason | None
     manner: Manner
     pushed_out: str
+    counter: str | None
     findings: Sequence[Finding]
     requests: int
     seconds: float
@@ -28,8 +38,9 @@ class Report:
         return asdict(self)
 
     def as_text(self) -> str:
-        """A line a prompt, then the verdict."""
-        return "\n".join([*map(_line, self.findings), *self._ending()])
+        """A line a prompt, with what proves it; then the verdict. Lines of 80 characters."""
+        lines = [line for finding in self.findings for line in _lines(finding)]
+        return "\n".join([*[_HEADER] * bool(lines), *lines, *self._ending()])
 
     def worst(self) -> float:
         """The largest difference of any prompt; 0 when none was measured."""
@@ -45,25 +56,45 @@ class Report:
         return sum(finding.cached or 0 for finding in told)
 
     def _ending(self) -> Iterator[str]:
+        used = {by for finding in self.findings for by in finding.counted_by}
+        meant = {
+            USAGE: "restored tokens in an answer's usage",
+            METRICS: f"{self.counter} of /metrics, which rose meanwhile",
+            RESET: f"cached tokens in an answer's usage, after {self.pushed_out}",
+        }
         yield ""
+        for by, what in meant.items():
+            if by in used:
+                yield from wrap(f"{by}: {what}", _WIDTH)
         how = "chats" if self.manner.chat else "completions"
         salts = "salts of their own" if self.manner.salts else "prefixes of their own"
-        yield (
+        yield from wrap(
             f"{self.model} at {self.url}: {self.requests} {how} with {salts}, "
-            f"pushed out by {self.pushed_out}, {self.seconds:.1f} s"
+            f"pushed out by {self.pushed_out}, {self.seconds:.1f} s",
+            _WIDTH,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         yield f"{self.verdict.value}{f': {self.reason.value}' if self.reason else ''}"
 
 
-def _line(finding: Finding) -> str:
+def _lines(finding: Finding) -> Iterator[str]:
+    """The figures below the header, then what else is to say, a line each."""
     among = "among others" if finding.concurrent else "alone"
-    parts = [f"{finding.tokens:5} tokens  {among:12}  {finding.verdict.value:11}"]
-    if finding.cached is not None:
-        parts.append(f"{finding.cached} cached")
+    yield _ROW.format(
+        finding.tokens, among, finding.verdict.value, _figure(finding.restored),
+        ", ".join(finding.counted_by) or "-", _figure(finding.difference),
+        _figure(finding.floor, digits=2),
+    )  # fmt: skip
+    if finding.cached and not finding.counted_by:
+        yield f"        {finding.cached:,} cached, not proven to be restored"
     if finding.first_token is not None:
-        parts.append(f"first differing token {finding.first_token}")
-    if finding.difference is not None:
-        parts.append(f"difference {finding.difference:.4g} (repeats {finding.floor or 0.0:.4g})")
+        yield f"        first differing token {finding.first_token}"
     if finding.reason is not None:
-        parts.append(finding.reason.value)
-    return "  ".join(parts)
+        yield f"        {finding.reason.value}"
+
+
+def _figure(value: float | None, *, digits: int = 4) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"

@@ -12,8 +12,8 @@ from pagoda.verify.ask import Asker, Prompt, settle
 from pagoda.verify.canaries import Canary, Fitted, fit, probes_at_most, unique_prefix
 from pagoda.verify.client import Client, chosen_model
 from pagoda.verify.counters import Counters, read_counters
-from pagoda.verify.evidence import doubt_of
-from pagoda.verify.judge import Finding, Reason, Trial, Verdict, judge, overall
+from pagoda.verify.evidence import judged
+from pagoda.verify.judge import Finding, Reason, Trial, Verdict, overall
 from pagoda.verify.push_out import Flood, PushOut, find_reset
 from pagoda.verify.report import Report
 
@@ -90,6 +90,7 @@ class Verification:
         self._rng = rng
         self._tell = tell
         self._sleep = sleep
+        self._counter: str | None = None
 
     def run(self) -> Report:
         """The report. Raises ServerError when the server cannot be used to the end, unless a
@@ -107,6 +108,7 @@ class Verification:
             reason=reason,
             manner=asker.manner,
             pushed_out=push_out.name,
+            counter=self._counter,
             findings=findings,
             requests=self._client.asked - before,
             seconds=time.monotonic() - began_s,
@@ -162,12 +164,9 @@ class Verification:
         self._crowd(asker, cases, restored=False)
         self._restore(asker, cases, push_out)
         findings = [
-            judge(case.trial, doubt=doubt_of(
-                case.trial, case.trial.restored, counted=case.counted, emptied=emptied,
-                salted=salted,
-            ), concurrent=False)
+            judged(case.trial, counted=case.counted, emptied=emptied, salted=salted)
             for case in cases
-        ]  # fmt: skip
+        ]
         try:
             counted = self._restore_crowd(asker, cases, push_out)
         except ServerError:
@@ -175,12 +174,9 @@ class Verification:
                 return findings
             raise
         return findings + [
-            judge(case.trial, doubt=doubt_of(
-                case.trial, case.trial.crowd_restored, counted=counted, emptied=emptied,
-                salted=salted,
-            ), concurrent=True)
+            judged(case.trial, counted=counted, emptied=emptied, salted=salted, concurrent=True)
             for case in cases
-        ]  # fmt: skip
+        ]
 
     def _compute(self, asker: Asker, case: _Case) -> None:
         """Cold under its own salt and under others, then from the device cache."""
@@ -238,6 +234,7 @@ class Verification:
             after = read_counters(self._client)
             if after is None:
                 return None
+            self._counter = after.name
             risen = after.restored - (before.restored if before else 0.0)
             if risen:
                 break

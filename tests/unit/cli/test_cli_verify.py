@@ -10,9 +10,13 @@ from typing import Any
 import httpx
 import pytest
 from canary_server import Behaviour, canary_server
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from pagoda.cli import verify as cli
+from pagoda.verify import Finding, Reason, Report, Verdict
+from pagoda.verify.ask import Manner
 from pagoda.verify.metrics import exported
 
 SHORT = ("--lengths", "48,65")
@@ -39,14 +43,66 @@ def test_statuses(pagoda: Any, behaviour: Behaviour, status: int, verdict: str) 
 
 
 def test_text_has_a_line_a_prompt(pagoda: Any) -> None:
-    """Length, verdict and figures, then the verdict on all."""
+    """Length, verdict, figures and what counted them, then the verdict on all."""
     with canary_server(Behaviour(wrong=0.5)) as server:
         lines = pagoda("verify", server.url, *SHORT).out.splitlines()
-    assert len(lines) == 2 * 2 + 3
-    assert re.match(
-        r" +48 tokens +alone +differs +32 cached +difference 0\.5 \(repeats 0\)", lines[0]
-    )
+    assert re.match(r" +48 +alone +differs +32 +metrics +0\.5 +0$", lines[1])
+    assert re.match(r" +48 +among others +differs +32 ", lines[5])
+    assert [line.strip() for line in lines[2:9:2]] == [Reason.RESTORED] * 4
+    assert any("vllm:external_prefix_cache_hits_total" in line for line in lines)
     assert lines[-1].startswith("differs: ")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "restored", "told"),
+    [
+        (Behaviour(), 32, "metrics"),
+        (Behaviour(reports="nothing"), 32, "metrics"),
+        (Behaviour(metrics=False), 32, "reset"),
+        (Behaviour(lower=False), None, None),
+    ],
+    ids=str,
+)
+def test_text_shows_what_proves_that_something_was_restored(
+    pagoda: Any, behaviour: Behaviour, restored: int | None, told: str | None
+) -> None:
+    """The tokens and the counter, explained once; JSON has the same; nothing without a proof."""
+    with canary_server(behaviour) as server:
+        shown = pagoda("verify", server.url, *SHORT).out.splitlines()
+        finding = json.loads(pagoda("verify", server.url, *SHORT, "--json").out)["findings"][0]
+    assert finding["restored"] == restored
+    assert finding["counted_by"] == [told] * (told is not None)
+    cells = shown[1].split()
+    assert cells[-4:-2] == ["-" if restored is None else str(restored), told or "-"]
+    assert sum(line.startswith(f"{told}: ") for line in shown) == (told is not None)
+
+
+FIGURES = st.none() | st.just(0.0) | st.floats(1e-99, 100)
+FINDINGS = st.builds(
+    Finding,
+    tokens=st.integers(32, 100_000),
+    concurrent=st.booleans(),
+    verdict=st.sampled_from(Verdict),
+    reason=st.none() | st.sampled_from(Reason),
+    first_token=st.none() | st.integers(0, 11),
+    difference=FIGURES,
+    floor=FIGURES,
+    cached=st.none() | st.integers(0, 100_000),
+    restored=st.none() | st.integers(0, 100_000),
+    counted_by=st.sampled_from([(), ("usage",), ("usage", "metrics"), ("metrics",), ("reset",)]),
+)
+
+
+@given(st.lists(FINDINGS, max_size=4), st.sampled_from(Verdict), st.sampled_from(Reason))
+def test_text_fits_80_columns(findings: list[Finding], verdict: Verdict, reason: Reason) -> None:
+    """Every line of every report, but for a URL or a model's name that is longer itself."""
+    report = Report(
+        url="http://127.0.0.1:8000", model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        verdict=verdict, reason=reason, manner=Manner(chat=True, logprobs=True, salts=True),
+        pushed_out="/reset_prefix_cache", counter="vllm:external_prefix_cache_hits_total",
+        findings=findings, requests=10_000, seconds=12_345.6,
+    )  # fmt: skip
+    assert all(len(line) <= 80 for line in report.as_text().splitlines())
 
 
 @pytest.mark.parametrize(
