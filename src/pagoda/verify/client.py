@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from pagoda.core.durations import human_duration
 from pagoda.core.errors import (
     ModelUnknown,
     ServerForeign,
@@ -141,7 +142,7 @@ class Client:
 
     def _late(self, path: str) -> ServerTimeout:
         return ServerTimeout(
-            f"{self.url}{path} did not answer within {self._timeout_s:g} s",
+            f"{self.url}{path} did not answer within {human_duration(self._timeout_s)}",
             url=self.url,
             timeout_s=self._timeout_s,
             remedy="give it longer with --timeout, or look at the server",
