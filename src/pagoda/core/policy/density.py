@@ -83,13 +83,15 @@ class DensityOrder:
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
         """New blocks belong to the request that waits for them, or that used their parents."""
         stray: Use | None = None
+        awaited, slot_of = self._awaited, self.slot_of
         for slot, key, parent in zip(slots, keys, parents, strict=True):
-            above = None if parent == ROOT else self.slot_of.get(parent)
-            use = self._use_of_new(key, parent)
+            above = slot_of.get(parent)
+            use = awaited.pop(key, None)
+            if use is None and above is not None:
+                use = self.use[above]
             if use is None:
                 use = stray = stray or self.uses.new(NEUTRAL, asked=False)
-            self._awaited.pop(key, None)
-            self.slot_of[key] = slot
+            slot_of[key] = slot
             self._key[slot] = key
             self.parent[slot] = parent
             if parent != ROOT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from pagoda.core.identity import Key
@@ -33,6 +34,15 @@ class Ghosts(Generic[V]):
     def drop_oldest(self) -> None:
         """Forget the key that was put first; KeyError if there is none."""
         self._known.popitem(last=False)
+
+    def put_all(self, keys: Iterable[Key], value: V) -> None:
+        """Remember several keys, the last as the newest."""
+        known = self._known
+        for key in keys:
+            known[key] = value
+            known.move_to_end(key)
+        while len(known) > self._limit:
+            known.popitem(last=False)
 
     def get(self, key: Key) -> V | None:
         """What is known of a key."""

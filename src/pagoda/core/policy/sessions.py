@@ -52,16 +52,14 @@ class Sessions:
                 break
         own = known if continued else 0  # what the last turn left, its answer with it
         self.shared.used(keys[:known], request.at_s, own=own)
-        for key in keys:
-            self._seen.put(key, None)
+        self._seen.put_all(keys, None)
         return Visit(Kind(turn, len(keys) - known, request.hint), known, continued)
 
     def end(self, visit: Visit, request: Request, ending: Ending) -> Kind | None:
         """It is over: its chain is observed from when it came. None for a request that has no
         chain of its own: what it asked was others' already."""
         whole = whole_blocks(request.keys, ending.keys)
-        for key in ending.keys[whole:]:
-            self._seen.put(key, None)
+        self._seen.put_all(ending.keys[whole:], None)
         if whole == 0 or (whole <= visit.known and not visit.continued):
             return None
         kind = visit.kind
