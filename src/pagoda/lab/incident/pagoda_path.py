@@ -26,7 +26,7 @@ from pagoda.store.store import Store
 
 NAMESPACE = NamespaceId(bytes(range(32)))
 TOKENS = 16
-POLICY = "lru"
+POLICY = "lru"  # in all tiers: at this rate a policy has half a microsecond a block
 _FILLED_AT_ONCE = 1024  # blocks
 _FILL_S = 120.0
 

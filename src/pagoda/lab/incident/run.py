@@ -19,7 +19,7 @@ from pagoda.lab.bench.figures import Figure
 from pagoda.lab.defects.patch import Defect, applied
 from pagoda.lab.incident.generator import Order
 from pagoda.lab.incident.legacy import LegacyPath
-from pagoda.lab.incident.pagoda_path import PagodaPath
+from pagoda.lab.incident.pagoda_path import POLICY, PagodaPath
 from pagoda.lab.incident.service import Path as Service
 from pagoda.lab.incident.service import run_load
 from pagoda.lab.incident.traffic import Conversations, Shape
@@ -159,7 +159,7 @@ def _open(settings: IncidentSettings, stack: ExitStack) -> Store:
         )
         ranks.append([SealedTier(DriveTier(config))])
     executor = ThreadExecutor(load_threads=2, store_threads=1, inline=("host",))
-    return Store(ranks, runtime=Runtime(executor=executor), config=StoreConfig())
+    return Store(ranks, runtime=Runtime(executor=executor), config=StoreConfig(policy=POLICY))
 
 
 def _fill(path: Service, conversations: Conversations, blocks: int) -> None:
