@@ -140,7 +140,7 @@ class PinnedMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("policy", sorted(REGISTRY))
 def test_pins_hold_under_every_policy(policy: str) -> None:
-    """A thousand random walks of requests, pins and losses, whatever the policy is."""
+    """Random walks of requests, pins and losses, whatever the policy is."""
     machine = type("Machine", (PinnedMachine,), {"policy": policy})
     run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=30))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -224,11 +223,20 @@ def test_any_line_gives_requests_or_a_named_fault(mixed: list[str]) -> None:
             assert len(chain) == len(request.prompt) + len(request.generated)
 
 
+def _refusal(line: str) -> str | None:
+    """Why a line is refused; None where it is not."""
+    try:
+        detect(line).take(line)
+    except (Malformed, Unreadable) as refusal:
+        return str(refusal)
+    return None
+
+
 @given(lines)
 def test_detecting_refuses_or_finds(line: str) -> None:
-    """Detection has no other fault either, nor has the codec on that line."""
-    with suppress(Malformed, Unreadable):
-        detect(line).take(line)
+    """Detection has no other fault either, nor has the codec on that line: it refuses it with a
+    reason."""
+    assert _refusal(line) != "", "a refusal says why"
 
 
 @pytest.mark.parametrize(
