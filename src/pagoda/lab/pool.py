@@ -114,9 +114,18 @@ def _call_inherited(item: Any) -> Any:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Processes started inside never see a Ctrl-C, which a terminal sends to all of a group;
-    this one gets it at the end."""
+    this one gets it at the end. The mask is for them, who inherit it: another thread of this
+    process may still take the signal, and have its main thread interrupted while it starts one.
+    """
+    held: list[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if main else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)

@@ -41,6 +41,26 @@ import signal
 from pagoda.lab.pool import as_they_end
 print(list(as_they_end(signal.raise_signal, [signal.SIGINT] * 2, jobs=2)))
 """
+TAKEN_BY_ANOTHER_THREAD = """
+import os, signal, sys, threading
+from multiprocessing import popen_spawn_posix
+from pagoda.lab.pool import as_they_end
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+launch = popen_spawn_posix.Popen._launch
+
+def interrupted(self, process):
+    os.kill(os.getpid(), signal.SIGINT)
+    print("a process is started", flush=True)
+    launch(self, process)
+    print("and was told what it is for", flush=True)
+
+popen_spawn_posix.Popen._launch = interrupted
+try:
+    list(as_they_end(print, [1], jobs=1))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
 SMALL_INCIDENT = """
 import sys
 from pagoda.lab.incident.run import IncidentSettings, measure_incident
@@ -187,6 +207,14 @@ def test_a_worker_never_sees_an_interrupt() -> None:
     """It would print a traceback while it starts or waits; ending it is its parent's part."""
     with started([sys.executable, "-c", INTERRUPTED_WORKERS]) as process:
         assert process.communicate(timeout=LIMIT_S) == ("[None, None]\n", "")
+
+
+def test_an_interrupt_that_another_thread_takes_waits_until_a_process_is_started() -> None:
+    """A process that was not told what it is for ends with a traceback."""
+    with started([sys.executable, "-c", TAKEN_BY_ANOTHER_THREAD]) as process:
+        said = process.communicate(timeout=LIMIT_S)
+        assert said == ("a process is started\nand was told what it is for\n", "")
+        assert process.returncode == 130
 
 
 def test_an_exception_in_one_call_ends_the_others() -> None:
