@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pagoda.connect.opening import settings_of, store_of
 from pagoda.connect.vllm.counts import Counts
 from pagoda.connect.vllm.jobs import Finished
 from pagoda.connect.vllm.offload import Offload
-from pagoda.connect.vllm.open import settings_of, store_of
 from pagoda.core.errors import DirectoryLocked, SettingsError
 from pagoda.core.identity import NamespaceId
 from pagoda.machine.buffers import aligned_buffer
@@ -35,7 +35,7 @@ class Host:
         self.rows = self.memory.reshape(_CHUNKS, _CHUNK)
         own = {"path": str(directory), "capacity": "8MiB", "free_floor": "1MiB"}
         tree = {"drive": own, "store": store, "remote": {"url": remote}}
-        settings = settings_of(tree, None, environ={})
+        settings = settings_of(tree, None, whose="PagodaTier", environ={})
         self.counts = Counts()
         self.store: Store = store_of(
             settings, chunk_bytes=_CHUNK, chunks=_CHUNKS, observer=self.counts
@@ -261,5 +261,8 @@ def test_a_second_engine_on_the_directory_is_refused(opened: Open, tmp_path: Pat
 def test_settings_need_a_place_and_leave_memory_to_vllm() -> None:
     """Neither drive nor shared store is an error; the tier in memory is vLLM's own."""
     with pytest.raises(SettingsError, match="neither a drive nor a shared store"):
-        settings_of({"drive": {"path": "off"}}, None, environ={})
-    assert settings_of({"drive": {"path": "/x"}}, None, environ={}).host.capacity == 0
+        settings_of({"drive": {"path": "off"}}, None, whose="PagodaTier", environ={})
+    assert (
+        settings_of({"drive": {"path": "/x"}}, None, whose="PagodaTier", environ={}).host.capacity
+        == 0
+    )

@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused_with_a_reason(build: Build, tmp_path: Path) -
 
 def test_a_tier_outside_a_connector_is_refused() -> None:
     """Without vLLM's configuration nobody knows what a chunk is made of."""
-    from pagoda.connect.vllm.open import engine_config
+    from pagoda.connect.vllm.engine import engine_config
 
     with pytest.raises(PagodaError, match="not built by an OffloadingConnector"):
         engine_config()

@@ -25,12 +25,13 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.version import __version__ as vllm_version
 
+from pagoda.connect.opening import settings_of, store_of, weights_of
 from pagoda.connect.vllm.counts import BOUNCED, COUNTERS, GAUGES, HELD, Counts
+from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
 from pagoda.connect.vllm.namespace import namespace_of
 from pagoda.connect.vllm.offload import Offload
-from pagoda.connect.vllm.open import engine_config, settings_of, store_of, weights_of
 from pagoda.tiers.drive import DriveTier
 
 
@@ -55,12 +56,12 @@ class PagodaTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
         self._rows: Any = np.asarray(primary_kv_view)
-        wanted = settings_of(settings or {}, config)
+        wanted = settings_of(settings or {}, config, whose="PagodaTier")
         offloading, engine = offloading_spec.config, engine_config()
         namespace = namespace_of(
             offloading,
             engine,
-            weights=weights_of(wanted, offloading.model.name),
+            weights=weights_of(wanted, offloading.model.name, whose="PagodaTier"),
             chunk_bytes=self.block_size_bytes,
             version=vllm_version,
             salt=salt,
