@@ -1,6 +1,6 @@
 """A real vLLM engine in a process of its own: commands as JSON lines in, answers out.
 
-    {"do": "ask", "text": "…", "length": 700, "salt": "", "tokens": 8}
+    {"do": "ask", "text": "…", "length": 700, "salt": "", "tokens": 8, "params": {}}
     {"do": "reset"}            forgets what is cached on the device and in host memory
     {"do": "reset-device"}     forgets what is cached on the device
     {"do": "stick"}            from now on reads of drives hang, until
@@ -9,8 +9,9 @@
     {"do": "calls"}            seconds of each call that vLLM's scheduler made of the tier
     {"do": "stop"}
 
-Started with the path of a JSON file: model, tiers, host_bytes and wrong (true: the seal's check
-is off, so that changed bytes are served).
+Started with the path of a JSON file: model, tiers, host_bytes, host (more of the connector's extra
+configuration, such as its eviction policy), wrong (true: the seal's check is off, so that changed
+bytes are served) and recorded (a file that takes what vLLM asks of PagodaPolicy).
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Engine:
         self._stuck = _stoppable_reads()
         if plan.get("timed"):
             _time_calls(self.times)
+        if plan.get("recorded"):
+            from policy_recorder import record
+
+            record(Path(plan["recorded"]))
         from vllm import LLM
 
         self._llm = LLM(
@@ -70,6 +75,7 @@ class Engine:
                     "spec_module_path": "cpu_tiering",
                     "cpu_bytes_to_use": plan["host_bytes"],
                     "secondary_tiers": plan["tiers"],
+                    **plan.get("host", {}),
                 },
             },
         )
@@ -105,7 +111,11 @@ class Engine:
         if command.get("salt"):
             prompt["cache_salt"] = command["salt"]
         wanted = SamplingParams(
-            temperature=0.0, max_tokens=command.get("tokens", 8), logprobs=5, ignore_eos=True
+            temperature=0.0,
+            max_tokens=command.get("tokens", 8),
+            logprobs=5,
+            ignore_eos=True,
+            extra_args={"kv_transfer_params": command.get("params")},
         )
         began_s = time.perf_counter()
         [output] = self._llm.generate([prompt], wanted, use_tqdm=False)
