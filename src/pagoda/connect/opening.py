@@ -33,6 +33,20 @@ from pagoda.watch.tell import telling
 _STORE_THREADS = 1  # each tier writes one run at a time
 
 
+def all_settings_of(
+    own: Mapping[str, object],
+    config: str | None,
+    *,
+    whose: str,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """All that is set for a connector, called `whose` in messages. Raises SettingsError."""
+    origin = Origin(Rank.FLAG, f"{whose}'s settings")
+    found = find_file(config, environ=environ, directory=Path.cwd())
+    layers = [file_layer(*found)] if found else []
+    return resolve([*layers, environment_layer(environ), mapping_layer(own, origin)]).settings
+
+
 def settings_of(
     own: Mapping[str, object],
     config: str | None,
@@ -40,16 +54,14 @@ def settings_of(
     whose: str,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """The settings of a connector, called `whose` in messages. Raises SettingsError."""
-    origin = Origin(Rank.FLAG, f"{whose}'s settings")
-    found = find_file(config, environ=environ, directory=Path.cwd())
-    layers = [file_layer(*found)] if found else []
-    settings = resolve([*layers, environment_layer(environ), mapping_layer(own, origin)]).settings
+    """The settings of the store below an engine's memory. Raises SettingsError, also when there
+    is no tier to open."""
+    settings = all_settings_of(own, config, whose=whose, environ=environ)
     if not settings.drive.directories(environ) and not settings.remote.url:
         raise SettingsError(
             f"{whose} has neither a drive nor a shared store",
             key="drive.path",
-            source=str(origin),
+            source=f"{whose}'s settings",
             remedy="set drive.path to a directory, or remote.url to a shared store",
         )
     without = settings.host.model_copy(update={"capacity": 0})

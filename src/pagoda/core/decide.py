@@ -52,21 +52,27 @@ def resident_prefix(tiers: Sequence[TierState], keys: Sequence[Key]) -> int:
 def make_room(
     state: TierState, policy: Policy, count: int, *, pinned: Leases | None = None
 ) -> list[int]:
-    """The victims whose eviction lets `count` slots be reserved, as far as leases allow.
+    """The victims whose eviction lets `count` slots be reserved, as far as leases allow; pinned
+    ones go last."""
+    missing = count - state.free_count()
+    return choose(policy, missing, state.leases, pinned=pinned) if missing > 0 else []
+
+
+def choose(
+    policy: Policy, count: int, leases: Leases, *, pinned: Leases | None = None
+) -> list[int]:
+    """Up to `count` victims.
 
     `pinned` is not 0 for slots that go only when nothing else can: the policy is asked as if
     they were leased, and what it then lacks it names without them.
     """
-    missing = count - state.free_count()
-    if missing <= 0:
-        return []
-    named = policy.victims(missing, state.leases)
+    named = policy.victims(count, leases)
     if pinned is None or not pinned[named].any():
         return named
-    spared = policy.victims(missing, state.leases + pinned)
+    spared = policy.victims(count, leases + pinned)
     chosen = set(spared)
     rest = [slot for slot in named if slot not in chosen]
-    return spared + rest[: missing - len(spared)]
+    return spared + rest[: count - len(spared)]
 
 
 def reusable_blocks(prompt_tokens: int, *, block_tokens: int, tail_tokens: int) -> int:

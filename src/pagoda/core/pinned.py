@@ -7,19 +7,33 @@ policies need not know of pins, and takes pinned blocks all the same when nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from pagoda.core.identity import Key
 from pagoda.core.keyindex import Leases
-from pagoda.core.state import TierState
+
+
+class Slots(Protocol):
+    """What pins ask of a tier's state (TierState)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    def slot_of(self, key: Key) -> int | None: ...
+
+    def published(self) -> Iterable[tuple[Key, int]]: ...
 
 
 class PinnedSlots:
     """The pins over `state`, whose owner tells of every block that comes and goes."""
 
-    def __init__(self, state: TierState) -> None:
+    def __init__(self, state: Slots) -> None:
         self._state = state
         self.keys: frozenset[Key] = frozenset()  # for reading
         self._mask: Leases = np.zeros(state.slots, dtype=np.int32)

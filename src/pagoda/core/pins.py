@@ -135,8 +135,9 @@ class _Grant:
             sums.insert(0, ("the pin's own", "the pin's --budget", pin.share, set()))
         for whose, raised_by, share, used in sums:
             limit = blocks_of(share, self.room)
-            if len(used | keys) > limit:
-                return Shortage(whose, raised_by, len(used), len(keys - used), limit)
+            more = len(keys - used)  # their union would copy all that is granted
+            if len(used) + more > limit:
+                return Shortage(whose, raised_by, len(used), more, limit)
         return None
 
     def take(self, pin: Pin) -> None:

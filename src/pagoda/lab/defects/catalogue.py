@@ -8,15 +8,15 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         name="evict-one-too-many",
         seam="pagoda.core.decide:make_room",
-        old="policy.victims(missing, state.leases)",
-        new="policy.victims(missing + 1, state.leases)",
+        old="choose(policy, missing, state.leases",
+        new="choose(policy, missing + 1, state.leases",
         story="making room drops a block more than is needed, each time",
     ),
     Defect(
         name="evict-one-too-few",
         seam="pagoda.core.decide:make_room",
-        old="policy.victims(missing, state.leases)",
-        new="policy.victims(missing - 1, state.leases)",
+        old="choose(policy, missing, state.leases",
+        new="choose(policy, missing - 1, state.leases",
         story="a block is refused beside others that could be dropped for it",
     ),
     Defect(
