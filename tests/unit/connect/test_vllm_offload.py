@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pagoda.connect.counts import Counts
 from pagoda.connect.opening import settings_of, store_of
-from pagoda.connect.vllm.counts import Counts
 from pagoda.connect.vllm.jobs import Finished
 from pagoda.connect.vllm.offload import Offload
 from pagoda.core.errors import DirectoryLocked, SettingsError
@@ -36,7 +36,7 @@ class Host:
         own = {"path": str(directory), "capacity": "8MiB", "free_floor": "1MiB"}
         tree = {"drive": own, "store": store, "remote": {"url": remote}}
         settings = settings_of(tree, None, whose="PagodaTier", environ={})
-        self.counts = Counts()
+        self.counts = Counts("chunks")
         self.store: Store = store_of(
             settings, chunk_bytes=_CHUNK, chunks=_CHUNKS, observer=self.counts
         )

@@ -25,8 +25,9 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.version import __version__ as vllm_version
 
+from pagoda.connect.counts import BOUNCED, Counts
 from pagoda.connect.opening import settings_of, store_of, weights_of
-from pagoda.connect.vllm.counts import BOUNCED, COUNTERS, GAUGES, HELD, Counts
+from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT
 from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
@@ -66,7 +67,7 @@ class PagodaTier(SecondaryTierManager):
             version=vllm_version,
             salt=salt,
         )
-        self._counts = Counts()
+        self._counts = Counts(UNIT)
         self._store = store_of(
             wanted,
             chunk_bytes=self.block_size_bytes,
