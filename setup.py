@@ -16,6 +16,7 @@ SOURCES = (
     "fused.c",
     "index.c",
     "recency.c",
+    "digest.c",
 )
 
 setup(

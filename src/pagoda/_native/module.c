@@ -226,6 +226,7 @@ static PyMethodDef methods[] = {
     METHOD(add_norm, "add_norm(dtype, threads, rows, width, residual, delta, weight, eps, out)"),
     METHOD(silu_mul, "silu_mul(dtype, threads, rows, width, gate_up, out)"),
     METHOD(best_isa, "best_isa(dtype): 0 portable, 1 AVX-512, 2 AVX-512 with bf16 products"),
+    METHOD(digests, "digests(payloads): XXH3-128 of each, canonical; payloads of more than 240 bytes"),
     METHOD(release, "release(slots, leases, states, settled): give leases back; slots that leave another state"),
     {NULL, NULL, 0, NULL},
 };

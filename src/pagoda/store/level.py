@@ -25,6 +25,9 @@ from pagoda.tiers.scanning import Found
 from pagoda.tiers.sealed import Order, SealedTier, reason_of
 
 RUN_BYTES = 4 << 20  # one I/O order moves about this much
+# What is read of a drive: each order costs an I/O thread two turns of the interpreter lock, each
+# of which an engine's scheduler that computes in Python may hold for 5 ms.
+_DRIVE_READ_BYTES = 16 << 20
 _FIRST_GUESS_BYTES_A_SECOND = 1e9
 
 
@@ -63,6 +66,8 @@ class Level:
         self.residency = Residency(TierState(sealed.name, sealed.geometry.slots), policy)
         self.state = self.residency.state
         self.run_blocks = max(1, RUN_BYTES // sealed.geometry.slot_bytes)
+        most_bytes = RUN_BYTES if memory else _DRIVE_READ_BYTES
+        self.read_blocks = max(1, most_bytes // sealed.geometry.slot_bytes)
         self.trust = Trust(sealed.name, observer)
         self.wear = wear or Wear()
         self.memory = memory

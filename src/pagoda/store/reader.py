@@ -15,6 +15,7 @@ from pagoda.core.suspects import Suspects
 from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
+from pagoda.store.quarantine import Quarantine
 from pagoda.store.restore import Restore
 from pagoda.store.shared import SharedLevel
 from pagoda.tiers.sealed import Order
@@ -86,22 +87,24 @@ class Reader:
         orders: Orders,
         erase: Callable[[Level, list[int]], None],
         suspects: Suspects,
+        quarantine: Quarantine,
         shared: SharedLevel | None,
     ) -> None:
         self._levels = levels
         self._absent = [TierState(level.name, 0) for level in levels]  # of unreadable levels
         self._suspects = suspects
+        self._quarantine = quarantine
         self._shared = shared
         self._clock = runtime.clock
         self._observer = runtime.observer
         self._orders = orders
         self._erase = erase
-        self._runs = [level.run_blocks for level in levels]
+        self._runs = [level.read_blocks for level in levels]
         self._loads: dict[Load, None] = {}  # under way, in order of sending
 
     def match(self, keys: Sequence[Key]) -> int:
         """How many leading blocks could be restored now. Changes nothing."""
-        trusted = keys[: self._suspects.trusted(keys, self._clock())]
+        trusted = keys[: self._trusted(keys)]
         local = self.local(trusted)
         return local + (self._shared.known_prefix(trusted[local:]) if self._shared else 0)
 
@@ -156,8 +159,24 @@ class Reader:
             for level, absent in zip(self._levels, self._absent, strict=True)
         ]
 
+    def _trusted(self, keys: Sequence[Key]) -> int:
+        """Length of the prefix that nobody has a doubt about: none of it was bad of late, or lies
+        in a level as a block of a namespace in quarantine. Changes nothing."""
+        trusted = self._suspects.trusted(keys, self._clock())
+        if len(self._quarantine):
+            barred = (at for at, key in enumerate(keys[:trusted]) if self._barred(key))
+            return next(barred, trusted)
+        return trusted
+
+    def _barred(self, key: Key) -> bool:
+        for level in self._levels:
+            slot = level.state.slot_of(key)
+            if slot is not None and self._quarantine.bars(level.sealed.seals.namespace(slot)):
+                return True
+        return False
+
     def _plan(self, states: Sequence[TierState], restore: Restore) -> list[Fetch]:
-        trusted = self._suspects.trusted(restore.keys, self._clock())
+        trusted = self._trusted(restore.keys)
         fetches = plan_fetches(states, restore.keys[:trusted], run_blocks=self._runs)
         found = sum(len(fetch.slots) for fetch in fetches)
         if self._shared:

@@ -8,6 +8,7 @@ the medium, and does not re-read headers from the medium after the scan.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from pagoda.core.events import Reason
 from pagoda.core.identity import Key
 from pagoda.core.outcome import Corrupt, Hit, Miss, Outcome, Unavailable
 from pagoda.machine.buffers import aligned_buffer
-from pagoda.seal.digest import Digesting, digest
+from pagoda.seal.digest import Digesting, digest, digests
 from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.seal.header import Seal, pack
 from pagoda.tiers.port import Streaming, Tier, held_to_its_errors, streaming
@@ -173,14 +174,26 @@ class SealedTier:
         try:
             with held_to_its_errors(self.name):
                 if through is None:
-                    counts = self.tier.read(slots, targets)
-                    return [(count, None) for count, _ in zip(counts, slots, strict=True)]
+                    return self._seen(slots, targets, self.tier.read(slots, targets))
                 return [read_through(through, *pair) for pair in zip(slots, targets, strict=True)]
         except TierError as error:
             if len(slots) == 1:
                 return [Unavailable(self.name, reason_of(error))]
             pairs = zip(slots, targets, strict=True)
             return [self._read([slot], [target])[0] for slot, target in pairs]
+
+    def _seen(
+        self, slots: Sequence[int], targets: Sequence[memoryview], counts: Sequence[int]
+    ) -> list[Arrived]:
+        """What was read, with the digests of plain payloads that are whole, taken together."""
+        rows = list(zip(slots, targets, counts, strict=True))
+        plain = [
+            self.seals.whole(slot) is None and count == len(into) for slot, into, count in rows
+        ]
+        found = iter(digests(list(itertools.compress(targets, plain))))
+        return [
+            (count, next(found) if one else None) for count, one in zip(counts, plain, strict=True)
+        ]
 
     def _judge(
         self, order: Order, arrived: Arrived, target: memoryview, buffer: memoryview
