@@ -58,6 +58,7 @@ class Node:
             runtime=runtime,
             orders=self.orders,
             config=SharedConfig(**{"block_bytes": SIZE, "run_bytes": 4 * SIZE} | config),
+            bars=lambda namespace: False,
         )
 
     def poll(self) -> None:

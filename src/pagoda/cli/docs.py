@@ -44,7 +44,7 @@ Kubernetes makes for a Service named `pagoda…` are ignored.
 """
 _METRICS = """
 `GET /metrics` of `pagoda serve`, in Prometheus' text format. Seconds and bytes; the labels are a
-tier, a place, a reason or a phase, never a request or a tenant.
+tier, a place, a reason, a verdict or a phase, never a request or a tenant.
 
 """
 _CANARIES = """

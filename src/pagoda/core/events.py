@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pagoda.core.checking import Verdict
 from pagoda.core.identity import Key
 from pagoda.core.policy.port import Hint
 
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     SUSPECT = "suspect"  # a copy of the block was bad a short while ago
     LOCKED = "locked"  # sealed with a key or codec that this process does not have
     UNSIGNED = "unsigned"  # plain, where encryption or a MAC is demanded
+    QUARANTINED = "quarantined"  # a block of its namespace was found to be wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,33 @@ class ScrubPassed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A block that a tier holds was held against the same block, computed again. `difference` is
+    that of `core.checking`, None where the copy could not be read back."""
+
+    tier: str
+    verdict: Verdict
+    difference: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barred:
+    """A namespace (in hex) is in quarantine: none of its blocks is handed out or stored. `since_s`
+    is in seconds since the epoch, `detail` is for people."""
+
+    namespace: str
+    since_s: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbarred:
+    """A namespace is out of quarantine."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
     """A prompt's full blocks by where they were found when it was scheduled."""
 
@@ -284,6 +313,9 @@ Event = (
     | Rebuilt
     | Scrubbed
     | ScrubPassed
+    | Checked
+    | Barred
+    | Unbarred
     | Looked
     | Stepped
     | Preempted

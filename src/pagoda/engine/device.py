@@ -86,6 +86,14 @@ class DeviceBlocks:
         """Drop every cached block that nobody holds; returns how many."""
         return len(self.residency.drop_unleased())
 
+    def distrust(self, namespace: NamespaceId) -> None:
+        """Blocks of a namespace may be wrong: none of them is found any more. Who holds one keeps
+        it until it is given back."""
+        published = self.state.published_slots()
+        self.residency.retire(
+            [b for b in published if b in self.births and self.births[b].namespace == namespace]
+        )
+
     def used(self) -> int:
         """Blocks that are leased or being filled."""
         return self.state.slots - self.state.free_count() - self.cached()

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
+from pagoda.core.checking import Form
 from pagoda.engine import model as decoder
 from pagoda.engine.batch import Segment, flatten
 from pagoda.engine.kernels import KernelContext, Kernels, TorchKernels
 from pagoda.engine.layout import BLOCK_TOKENS, BlockLayout, BlockPool
+from pagoda.engine.linear import can_pack
 from pagoda.engine.native import NativeKernels, extension
 from pagoda.engine.rope import rope_tables
 from pagoda.engine.weights import LoadedModel
@@ -79,6 +81,23 @@ class Runner:
     def kernel_id(self) -> str:
         """Name of the kernels in use: "native-avx512bf16", "native" or "torch"."""
         return self._kernels.kernel_id
+
+    @property
+    def arithmetic(self) -> str:
+        """Names all that decides the last bit of what is computed, on one processor."""
+        return f"{self.kernel_id}, torch {torch.__version__}"
+
+    @property
+    def form(self) -> Form:
+        """How blocks are compared: K and V of each layer. To the bit where that is promised, by
+        the C kernels with packed products (docs/adr/0006)."""
+        layout = self._pool.layout
+        return Form(
+            dtype=str(layout.dtype).removeprefix("torch."),
+            parts=2 * layout.layers,
+            part_bytes=layout.layer_bytes // 2,
+            exact=isinstance(self._kernels, NativeKernels) and can_pack(layout.dtype),
+        )
 
     def forward(self, segments: Sequence[Segment]) -> torch.Tensor:
         """Compute the segments' tokens and store their KV in their blocks.

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 from pagoda.core.decide import reusable_blocks
 from pagoda.core.events import Looked, Observer, Preempted
-from pagoda.core.identity import Key
+from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.policy import Ending
 from pagoda.core.policy import Request as Visit
 from pagoda.engine.batch import Segment
-from pagoda.engine.device import Birth, DeviceBlocks
+from pagoda.engine.device import TIER, Birth, DeviceBlocks
 from pagoda.engine.sequence import Phase, Sequence
 from pagoda.store.restore import Restore
 from pagoda.store.store import Store
@@ -79,6 +79,8 @@ class Scheduler:
     def advance(self, now_s: float) -> None:
         """Take in finished restores, then admit what fits."""
         self._drain_limbo()
+        for namespace in self._store.quarantine.take_news():
+            self._distrust(namespace)
         for sequence in list(self.active):
             if sequence.restore is not None and sequence.restore.done:
                 self._finish_restore(sequence)
@@ -128,10 +130,35 @@ class Scheduler:
                 self._device.hold(block)
                 blocks[keys[position]] = block
                 fresh.append(self._as_block(sequence, position))
+        checked = sequence.checked or ()
+        for position in range(sequence.published, full):
+            if position in checked:
+                self._compare(sequence, position)
         sequence.published = full
         self._store.save(
             fresh, lambda saved: self._device.give_back([blocks[saved.key]]), sequence.visit
         )
+
+    def _compare(self, sequence: Sequence, position: int) -> None:
+        """A block was computed though it was there: what the caches have has to be that."""
+        key, mine = sequence.keys[position], sequence.blocks[position]
+        cached = self._device.state.slot_of(key)
+        assert cached is not None, "a full block is cached, this one or another"
+        block = self._as_block(sequence, position)
+        if cached != mine:
+            self._store.checks.hold_against(TIER, block, self._device.view(cached))
+        self._device.hold(cached)
+        self._store.checks.compare(
+            [replace(block, payload=self._device.view(cached))],
+            lambda _: self._device.give_back([cached]),
+        )
+
+    def _distrust(self, namespace: NamespaceId) -> None:
+        """A block of a namespace was wrong: nothing of it is cached any more, and its requests
+        compute anew what they may have had from there, and go on."""
+        self._device.distrust(namespace)
+        for sequence in reversed([one for one in self.active if one.namespace == namespace]):
+            self._requeue(sequence)
 
     def _end(self, sequence: Sequence, visit: Visit, ending: Ending) -> None:
         """A request is over, for every tier. What is cached of its chain is offered to those
@@ -179,8 +206,9 @@ class Scheduler:
             self._device.residency.begin(visit)
             self._store.begin(visit)
         keys = self._reusable_keys(sequence)
-        leased = self._device.take_prefix(keys)
-        lower = self._store.match(keys[len(leased) :])
+        usable = keys[: self._usable(sequence, keys)]
+        leased = self._device.take_prefix(usable)
+        lower = self._store.match(usable[len(leased) :])
         missing = sequence.blocks_for(len(sequence.tokens) + 1) - len(leased)
         reserved = self._device.reserve(missing)
         if reserved is None:
@@ -197,6 +225,17 @@ class Scheduler:
             sequence.cached_device = sequence.computed
         self._begin(sequence, lower)
         return True
+
+    def _usable(self, sequence: Sequence, keys: list[Key]) -> int:
+        """How many leading blocks may be reused: all, or fewer when the request was chosen to
+        check what is there. It is asked about once."""
+        if not self._store.checks.active:
+            return len(keys)
+        if sequence.checked is None:
+            found = len(self._device.state.prefix(keys))
+            found += self._store.match(keys[found:])
+            sequence.checked = range(self._store.checks.allow(found), found)
+        return sequence.checked.start if sequence.checked else len(keys)
 
     def _reusable_keys(self, sequence: Sequence) -> list[Key]:
         reusable = reusable_blocks(

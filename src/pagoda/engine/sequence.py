@@ -59,6 +59,7 @@ class Sequence:
     restore: Restore | None = None
     restore_first: int = 0  # position in `blocks` of the restore's first block
     restore_created_s: list[int | None] = field(default_factory=list)  # of the blocks restored
+    checked: range | None = None  # blocks that are computed though they were found; None: unasked
     visit: Visit | None = None  # as policies know it, once it has begun
     admissions: int = 0
     cached_device: int = 0  # prompt tokens, at the first admission
@@ -116,6 +117,7 @@ class Sequence:
         self.blocks = []
         self.computed = self.published = 0
         self.restore = None
+        self.checked = range(0)  # what was not compared by now is not
 
     def tell(self, progress: Progress) -> None:
         """Send an update to whoever asked."""

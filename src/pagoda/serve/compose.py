@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pagoda.core.errors import CapacityError, SettingsError
@@ -21,9 +21,10 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.scheduler import Limits
 from pagoda.engine.weights import LoadedModel, load_model
 from pagoda.machine.heap import trim_heap
-from pagoda.settings.storage import pin_limits, store_plan
+from pagoda.settings.storage import check_plan, pin_limits, store_plan
 from pagoda.settings.tree import Settings, user_directory
 from pagoda.store.catalogue import Catalogue
+from pagoda.store.checks import CheckPlan
 from pagoda.store.executor import Runtime, ThreadExecutor
 from pagoda.store.fingerprint import Fingerprint, weights_fingerprint
 from pagoda.store.open import StorePlan, open_store
@@ -70,7 +71,12 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     wake = threading.Event()
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=observer, wake=wake.set)
-    plan = store_plan(settings, block_bytes=runner.block_bytes, device_blocks=runner.num_blocks)
+    plan = store_plan(
+        settings,
+        block_bytes=runner.block_bytes,
+        device_blocks=runner.num_blocks,
+        check=_check(settings, runner),
+    )
     store, catalogue, pins = _open(plan, runtime)
     parts = llm.Parts(
         runner=runner,
@@ -95,6 +101,13 @@ def _assemble(settings: Settings, observer: Observer) -> llm.Parts:
     )
     trim_heap()
     return parts
+
+
+def _check(settings: Settings, runner: Runner) -> CheckPlan | None:
+    """Other nodes of a shared store may have other processors, whose last bits differ."""
+    exact = runner.form.exact and not settings.remote.url
+    form = replace(runner.form, exact=exact)
+    return check_plan(settings.check, form=form, block_tokens=runner.block_tokens)
 
 
 def _open(plan: StorePlan, runtime: Runtime) -> tuple[Store, Catalogue, PinsFile]:
@@ -149,8 +162,8 @@ def _namespace(model: LoadedModel, runner: Runner, weights: bytes) -> Namespace:
     config = model.config
     return Namespace(
         weights=weights,
-        # The kernels count as well: only equal arithmetic restores to equal bits.
-        config=json.dumps({"model": asdict(config), "kernels": runner.kernel_id}, sort_keys=True),
+        # What computes counts as well: only equal arithmetic restores to equal bits.
+        config=json.dumps({"model": asdict(config), "kernels": runner.arithmetic}, sort_keys=True),
         layout=runner.layout_id,
         dtype=str(model.dtype).removeprefix("torch."),
         scales="none",

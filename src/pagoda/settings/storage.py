@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from pathlib import Path
 
+from pagoda.core.checking import Form
 from pagoda.core.errors import SettingsError, TierError
 from pagoda.core.pins import PinLimits
 from pagoda.seal.envelope import Envelope
 from pagoda.seal.keyring import Keyring, read_keyring
 from pagoda.seal.mac import Signer
-from pagoda.settings.tree import Pins, Remote, Settings
+from pagoda.settings.tree import Check, Pins, Remote, Settings
+from pagoda.store.checks import CheckPlan
 from pagoda.store.drives import EndurancePlan
 from pagoda.store.open import StorePlan
 from pagoda.store.scrub import ScrubPlan
@@ -24,12 +27,15 @@ from pagoda.tiers.remote.port import SharedTier
 from pagoda.tiers.remote.sealed import SealedShared
 
 _QUEUE_BYTES = 256 << 20
+_KEY_BYTES = 16
 
 
-def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> StorePlan:
-    """Which tiers to open for blocks of `block_bytes` that come from a pool of `device_blocks`.
-    Raises SettingsError for keys that cannot be read, and for a shared store that cannot be
-    spoken to at that address, or without a package."""
+def store_plan(
+    settings: Settings, *, block_bytes: int, device_blocks: int, check: CheckPlan | None = None
+) -> StorePlan:
+    """Which tiers to open for blocks of `block_bytes` that come from a pool of `device_blocks`,
+    and how blocks are checked. Raises SettingsError for keys that cannot be read, and for a shared
+    store that cannot be spoken to at that address, or without a package."""
     # What waits holds device blocks where memory, if there is any, does not take it. A drive or a
     # shared store may be stuck, and must leave the engine half of its pool.
     queue_bytes = min(_QUEUE_BYTES, device_blocks * block_bytes // 2)
@@ -54,7 +60,21 @@ def store_plan(settings: Settings, *, block_bytes: int, device_blocks: int) -> S
             scrub=ScrubPlan(
                 rate_bytes_s=settings.store.scrub_rate, every_s=settings.store.scrub_interval
             ),
+            check=check,
         ),
+    )
+
+
+def check_plan(check: Check, *, form: Form, block_tokens: int) -> CheckPlan | None:
+    """How stored blocks of `block_tokens` tokens are checked; None: they are not. Nobody can
+    foresee which requests are chosen."""
+    if not check.rate:
+        return None
+    return CheckPlan(
+        rate=check.rate,
+        most_blocks=max(1, check.tokens // block_tokens),
+        form=form,
+        key=secrets.token_bytes(_KEY_BYTES),
     )
 
 

@@ -315,6 +315,25 @@ class Store(Section):
     )
 
 
+class Check(Section):
+    """The sampled check of what is stored: blocks computed again and compared."""
+
+    rate: Number = Field(
+        default=0.001,
+        ge=0,
+        le=1,
+        description="Share of the requests with a cached prefix that compute it again, to hold the "
+        "stored blocks against it; a wrong block puts its namespace into quarantine. In a "
+        "connector 0 unless it is set; 0: no checks.",
+    )
+    tokens: Count = Field(
+        default=4096,
+        ge=16,
+        description="How many tokens of such a request are computed again at most: the last "
+        "that were cached.",
+    )
+
+
 class Pins(Section):
     """What may be pinned, in shares of each tier (0.5 is half of it), and for how long."""
 
@@ -391,6 +410,7 @@ class Settings(Section):
     drive: Drive = Drive()
     remote: Remote = Remote()
     store: Store = Store()
+    check: Check = Check()
     pins: Pins = Pins()
     server: Server = Server()
     log: Log = Log()

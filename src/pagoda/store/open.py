@@ -9,6 +9,7 @@ from pagoda.machine.cuda import find_cuda
 from pagoda.seal.envelope import PLAIN, Envelope
 from pagoda.store.drives import ONE_WRITE_A_DAY, EndurancePlan, open_pool
 from pagoda.store.executor import Runtime
+from pagoda.store.quarantine import Quarantine
 from pagoda.store.store import SharedParts, Store, StoreConfig
 from pagoda.tiers.drive import DriveConfig
 from pagoda.tiers.host import HostTier
@@ -32,7 +33,8 @@ class StorePlan:
 
 
 def open_store(plan: StorePlan, runtime: Runtime) -> Store:
-    """Open the tiers, take their directories' locks and rebuild the index. Raises TierError."""
+    """Open the tiers, take their directories' locks, read what is in quarantine and rebuild the
+    index. Raises TierError."""
     hosts = [_open_host(plan)] if plan.host_bytes else []
     pool = open_pool(plan.drives, endurance=plan.endurance, runtime=runtime)
     try:
@@ -45,6 +47,7 @@ def open_store(plan: StorePlan, runtime: Runtime) -> Store:
             wears=pool.wears,
             cares=pool.cares,
             shared=plan.shared,
+            quarantine=Quarantine([drive.directory for drive in plan.drives]),
         )
         store.rebuild()
     except BaseException:

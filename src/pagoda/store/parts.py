@@ -9,12 +9,14 @@ from pagoda.core.admission import REGISTRY as ADMISSIONS
 from pagoda.core.admission import Admission, Everything
 from pagoda.core.policy import DEFAULT, DRIVE_DEFAULT, REGISTRY
 from pagoda.core.suspects import Suspects
+from pagoda.store.checks import CheckPlan, Checks
 from pagoda.store.erasing import Eraser
 from pagoda.store.executor import Runtime
 from pagoda.store.gate import Gate
 from pagoda.store.health import Care, Examiner
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
+from pagoda.store.quarantine import Bars, Quarantine
 from pagoda.store.queue import QueueLimits
 from pagoda.store.rank import Rank
 from pagoda.store.reader import Reader
@@ -39,6 +41,7 @@ class StoreConfig:
     drive_policy: str = DRIVE_DEFAULT
     admission: str = "all"
     scrub: ScrubPlan = field(default_factory=ScrubPlan)
+    check: CheckPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +65,15 @@ class Media:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """A store's parts. The levels are those of the ranks, fastest first; all parts send their
-    I/O through `orders`, and share `suspects`, the keys whose blocks were bad of late."""
+    I/O through `orders`, and share `suspects`, the keys whose blocks were bad of late, and
+    `quarantine`, the namespaces that nothing is read of or written to."""
 
     ranks: tuple[Rank, ...]
     levels: tuple[Level, ...]
     orders: Orders
     suspects: Suspects
+    quarantine: Quarantine
+    checks: Checks
     shared: SharedLevel | None
     eraser: Eraser
     reader: Reader
@@ -76,13 +82,14 @@ class Parts:
     examiner: Examiner
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 - the tiers, and one keyword for each kind of facts about them
     tiers: Sequence[Sequence[SealedTier]],
     *,
     runtime: Runtime,
     config: StoreConfig,
     media: Media,
     shared: SharedParts | None,
+    quarantine: Quarantine,
 ) -> Parts:
     """The parts of a store over ranks of tiers, fastest first. Touches no medium."""
     ranks = tuple(_rank(some, runtime, config, media) for some in tiers)
@@ -91,13 +98,17 @@ def assemble(
     assert len(names) == len(set(names)), f"two tiers have one name: {names}"
     orders = Orders(runtime)
     suspects = Suspects()
-    beneath = _shared_level(shared, runtime, orders)
+    beneath = _shared_level(shared, runtime, orders, quarantine.bars)
+    checks = Checks(levels, beneath, quarantine, runtime=runtime, orders=orders)
+    checks.start(config.check, most_bytes=config.queue_bytes, deadline_s=config.write_deadline_s)
     eraser = Eraser(orders, clock=runtime.clock, deadline_s=config.write_deadline_s)
     return Parts(
         ranks=ranks,
         levels=levels,
         orders=orders,
         suspects=suspects,
+        quarantine=quarantine,
+        checks=checks,
         shared=beneath,
         eraser=eraser,
         reader=Reader(
@@ -106,6 +117,7 @@ def assemble(
             orders=orders,
             erase=eraser.erase,
             suspects=suspects,
+            quarantine=quarantine,
             shared=beneath,
         ),
         writer=Writer(
@@ -115,6 +127,7 @@ def assemble(
             hooks=Hooks(
                 withdraw=eraser.withdraw,
                 stored=suspects.clear,
+                bars=quarantine.bars,
                 beyond=beneath.offer if beneath else None,
             ),
             limits=QueueLimits(size_bytes=config.queue_bytes, wait_s=config.write_deadline_s),
@@ -150,10 +163,10 @@ def _admission(rank: Rank, config: StoreConfig) -> Admission:
 
 
 def _shared_level(
-    parts: SharedParts | None, runtime: Runtime, orders: Orders
+    parts: SharedParts | None, runtime: Runtime, orders: Orders, bars: Bars
 ) -> SharedLevel | None:
     if parts is None:
         return None
     return SharedLevel(
-        parts.sealed, parts.guard, runtime=runtime, orders=orders, config=parts.config
+        parts.sealed, parts.guard, runtime=runtime, orders=orders, config=parts.config, bars=bars
     )

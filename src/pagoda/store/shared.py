@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from pagoda.core.errors import TierError
 from pagoda.core.events import Degraded
 from pagoda.core.identity import Key, NamespaceId
+from pagoda.core.outcome import Miss, Outcome
 from pagoda.store.executor import Runtime
 from pagoda.store.orders import Orders
+from pagoda.store.quarantine import Bars
 from pagoda.store.queue import Pending
 from pagoda.store.restore import Restore
 from pagoda.store.shared_link import Link, SharedConfig
 from pagoda.store.shared_reads import Probe, SharedReads
 from pagoda.store.shared_writes import SharedClearing, SharedWrites
 from pagoda.tiers.remote.breaker import GuardedShared
-from pagoda.tiers.remote.sealed import SealedShared
+from pagoda.tiers.remote.sealed import Name, SealedShared
 from pagoda.tiers.sealed import reason_of
 
 
@@ -28,10 +30,10 @@ class SharedLevel:
     """Probing, fetching, offering and clearing. All methods run in the owner's thread.
 
     `sealed` is over `guard`; `orders` are the store's, so that its `poll` takes in what ends
-    here too.
+    here too. Nothing is read of or written to a namespace that `bars` names.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the store, the world, and what bounds the use of both
         self,
         sealed: SealedShared,
         guard: GuardedShared,
@@ -39,8 +41,9 @@ class SharedLevel:
         runtime: Runtime,
         orders: Orders,
         config: SharedConfig,
+        bars: Bars,
     ) -> None:
-        self._link = Link(sealed, guard, runtime=runtime, orders=orders, config=config)
+        self._link = Link(sealed, guard, runtime=runtime, orders=orders, config=config, bars=bars)
         self._writes = SharedWrites(self._link)
         self._reads = SharedReads(self._link, drop=self._writes.drop)
         self.name = sealed.name
@@ -59,6 +62,12 @@ class SharedLevel:
         """Restore a run of blocks; those that are not known to be there are misses at once."""
         self._reads.fetch(restore, positions)
 
+    def read(self, namespace: NamespaceId, key: Key, into: memoryview) -> Outcome:
+        """Read one block into a buffer, now. In an I/O thread; blocks on I/O."""
+        name = Name(namespace, key)
+        outcomes = self._link.sealed.load([name], [into], claim=lambda: True)
+        return outcomes[0] if outcomes else Miss()
+
     # Writing.
 
     def offer(self, items: Sequence[Pending]) -> None:
@@ -69,6 +78,11 @@ class SharedLevel:
     def clear(self, namespace: NamespaceId) -> SharedClearing:
         """Delete a namespace and verify it by a listing. Other nodes may go on writing."""
         return self._writes.clear(namespace)
+
+    def bar(self, namespace: NamespaceId) -> None:
+        """A namespace is in quarantine: what is queued of it is not sent, and what is being sent
+        is deleted again."""
+        self._writes.bar(namespace)
 
     # Progress.
 

@@ -9,6 +9,7 @@ from pagoda.core.events import Degraded, Reason
 from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.orders import Orders
 from pagoda.store.presence import Memory, Presence
+from pagoda.store.quarantine import Bars
 from pagoda.tiers.remote.breaker import Breaker, GuardedShared
 from pagoda.tiers.remote.sealed import SealedShared
 
@@ -36,9 +37,10 @@ class SharedConfig:
 
 
 class Link:
-    """A shared store as its owner's thread knows it: sealed, guarded, and partly remembered."""
+    """A shared store as its owner's thread knows it: sealed, guarded, and partly remembered.
+    `bars` says which namespaces nothing is read of or written to."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the store, the world, and what bounds the use of both
         self,
         sealed: SealedShared,
         guard: GuardedShared,
@@ -46,7 +48,9 @@ class Link:
         runtime: Runtime,
         orders: Orders,
         config: SharedConfig,
+        bars: Bars,
     ) -> None:
+        self.bars = bars
         self.sealed = sealed
         self.guard = guard
         self.config = config

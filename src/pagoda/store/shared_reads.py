@@ -132,7 +132,7 @@ class SharedReads:
         names: list[Name] = []
         for key in keys:
             name = self._link.presence.name_of(key, now_s)
-            if name is None:
+            if name is None or self._link.bars(name.namespace):
                 break
             names.append(name)
         return names

@@ -74,6 +74,12 @@ class SharedWrites:
         self._pump()
         return clearing
 
+    def bar(self, namespace: NamespaceId) -> None:
+        """Send nothing more of a namespace, and delete what is being sent."""
+        if self._run is not None:
+            self._run.cleared.add(namespace)
+        self._skip_where(lambda item: item.block.namespace == namespace, Reason.QUARANTINED)
+
     def drop(self, names: Sequence[Name]) -> None:
         """Delete bad blocks if that can be done now; whatever comes of it, they are not read."""
         if not names or not self._link.guard.writes.admits():

@@ -19,12 +19,14 @@ from pagoda.core.errors import TierError
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.core.policy import Ending, Request
 from pagoda.store.block import Block
+from pagoda.store.checks import CheckPlan, Checks
 from pagoda.store.closing import WAIT_S, Closing
 from pagoda.store.executor import Runtime
 from pagoda.store.health import Care
 from pagoda.store.level import Level
 from pagoda.store.orders import Orders
 from pagoda.store.parts import Media, SharedParts, StoreConfig, assemble
+from pagoda.store.quarantine import Quarantine
 from pagoda.store.rank import Rank
 from pagoda.store.restore import Restore
 from pagoda.store.shared import Probe, SharedLevel
@@ -42,7 +44,7 @@ class Store:
     of tiers are unique. `wears` and `cares`, by tier, say what limits the writing to a medium
     and how to look at its health; a tier without them is memory. `shared` stands below the
     last rank: what no rank holds is read from it, and what the last rank has stored, or could
-    not store, is offered to it.
+    not store, is offered to it. `quarantine` names the namespaces that are left alone.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword for each kind of medium
@@ -54,13 +56,19 @@ class Store:
         wears: Mapping[str, Wear] = _NONE,
         cares: Mapping[str, Care] = _NONE,
         shared: SharedParts | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._config = config or StoreConfig()
         self._runtime = runtime
         self._clock = runtime.clock
         media = Media(wears=wears, cares=cares)
         self._parts = parts = assemble(
-            ranks, runtime=runtime, config=self._config, media=media, shared=shared
+            ranks,
+            runtime=runtime,
+            config=self._config,
+            media=media,
+            shared=shared,
+            quarantine=quarantine or Quarantine(),
         )
         self._levels, self._orders = parts.levels, parts.orders
         self._reader, self._writer, self._shared = parts.reader, parts.writer, parts.shared
@@ -70,6 +78,7 @@ class Store:
         process as long as its rank has another. Blocks on I/O; raises TierError."""
         for rank in self._parts.ranks:
             rank.rebuild(self._runtime)
+        self.quarantine.tell(self._runtime.observer)
 
     # Requests.
 
@@ -205,6 +214,7 @@ class Store:
         self._settle()
         self._parts.scrubber.poll()
         self._parts.examiner.poll()
+        self.quarantine.poll(self._orders)
 
     def next_deadline_s(self) -> float | None:
         """When `poll` has something to expire, on the store's clock."""
@@ -237,6 +247,7 @@ class Store:
         drained = self.flush(flush_s)
         self._cancel()
         quiet = Closing(self._levels, runtime=self._runtime, orders=self._orders).run(self._settle)
+        self.quarantine.close()
         if self._shared and quiet:
             self._shared.close()
         self._runtime.executor.close()
@@ -276,6 +287,16 @@ class Store:
         return self._shared
 
     @property
+    def checks(self) -> Checks:
+        """The sampled check of what is stored."""
+        return self._parts.checks
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """The namespaces of which nothing is handed out or stored."""
+        return self._parts.quarantine
+
+    @property
     def runtime(self) -> Runtime:
         """The world as this store knows it."""
         return self._runtime
@@ -312,4 +333,4 @@ class Store:
                 assert level.traffic.flying_bytes == 0, f"{level.name}: idle, but under way"
 
 
-__all__ = ["Block", "Restore", "SharedParts", "Store", "StoreConfig"]
+__all__ = ["Block", "CheckPlan", "Restore", "SharedParts", "Store", "StoreConfig"]

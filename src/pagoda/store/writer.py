@@ -24,6 +24,7 @@ from pagoda.store.executor import Kind, Lane, Runtime
 from pagoda.store.gate import Gate
 from pagoda.store.level import Level
 from pagoda.store.orders import Due, Orders
+from pagoda.store.quarantine import Bars
 from pagoda.store.queue import Pending, QueueLimits, Source, WriteQueue
 from pagoda.store.rank import Rank
 from pagoda.store.visits import Visits
@@ -40,10 +41,12 @@ _NOT_THE_BLOCKS_FAULT = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """What else the store does about a run: take published blocks back, with their headers,
-    hear which keys' blocks were written anew, and take what comes behind the last rank."""
+    hear which keys' blocks were written anew, say which namespaces nothing is written of, and
+    take what comes behind the last rank."""
 
     withdraw: Callable[[Level, list[int]], None]
     stored: Callable[[Sequence[Key]], None]
+    bars: Bars
     beyond: Callable[[Sequence[Pending]], None] | None = None
 
 
@@ -125,7 +128,12 @@ class Writer:
             self._skip_all(position, Reason.CLOSED)
 
     def _pass(self, position: int, items: Sequence[Pending]) -> None:
-        """Offer blocks to the rank at a position, or to what is behind the last one."""
+        """Offer blocks to the rank at a position, or to what is behind the last one. Those of a
+        namespace in quarantine go nowhere."""
+        barred = [item for item in items if self._hooks.bars(item.block.namespace)]
+        if barred:
+            self._refuse(position, barred)
+            items = [item for item in items if not self._hooks.bars(item.block.namespace)]
         if position < len(self._ranks):
             self._offer(position, self._absent(position, items))
         elif self._hooks.beyond is not None:
@@ -133,6 +141,12 @@ class Writer:
         else:
             for item in items:
                 item.release()
+
+    def _refuse(self, position: int, items: Sequence[Pending]) -> None:
+        tier = self._ranks[min(position, len(self._ranks) - 1)].name if self._ranks else "remote"
+        self._observer(Skipped(tier=tier, blocks=len(items), reason=Reason.QUARANTINED))
+        for item in items:
+            item.release()
 
     def _absent(self, position: int, items: Sequence[Pending]) -> list[Pending]:
         """What a rank lacks. What it holds is not written again: it is offered to the next rank

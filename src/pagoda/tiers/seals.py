@@ -116,6 +116,10 @@ class SealTable:
         seal = self.whole(slot)
         return self._length_at[slot] if seal is None else seal.raw_bytes
 
+    def namespace(self, slot: int) -> NamespaceId:
+        """Whose the payload in a slot is that holds one."""
+        return self.namespaces[int(self.namespace_of[slot])]
+
     def digest(self, slot: int) -> bytes:
         """The digest of the payload as it is stored."""
         return bytes(self._digest_at[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES])

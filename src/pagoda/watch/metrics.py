@@ -18,6 +18,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from pagoda._version import __version__
 from pagoda.core.errors import EngineClosed
 from pagoda.core.events import (
+    Barred,
+    Checked,
     Declined,
     Degraded,
     Ended,
@@ -41,11 +43,13 @@ from pagoda.core.events import (
     Skipped,
     Stepped,
     Stored,
+    Unbarred,
     Unfenced,
 )
 
 # From a block in host memory (100 µs) to a long prompt on a slow machine (minutes).
 _IO_BUCKETS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
+_DIFFERENCE_BUCKETS = (0.0, 1e-6, 1e-4, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 _STEP_BUCKETS_S = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _WAIT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _OUTPUT_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
@@ -160,6 +164,26 @@ SPECS: tuple[Spec, ...] = (
     ),
     Spec("pagoda_scrub_passes_total", Counter, "Times a whole tier was verified.", ("tier",)),
     Spec("pagoda_scrub_pass_seconds", Gauge, "Time of the last whole pass.", ("tier",)),
+    Spec(
+        "pagoda_blocks_checked_total",
+        Counter,
+        "Stored blocks held against the same blocks, computed again: equal, close (within what the "
+        "engine differs by from itself), wrong, or unread (the copy could not be read back).",
+        ("tier", "verdict"),
+    ),
+    Spec(
+        "pagoda_check_difference",
+        Histogram,
+        "How far a checked block was from the computed one, relative, by its worst part.",
+        ("tier",),
+        _DIFFERENCE_BUCKETS,
+    ),
+    Spec(
+        "pagoda_namespaces_quarantined",
+        Gauge,
+        "Namespaces of which nothing is handed out or stored: a block was wrong.",
+    ),
+    Spec("pagoda_quarantines_total", Counter, "Times a namespace was found in or put there."),
     Spec("pagoda_rebuild_seconds", Gauge, "Time of the last rebuild.", ("tier",)),
     Spec("pagoda_step_seconds", Histogram, "Time of one engine step.", (), _STEP_BUCKETS_S),
     Spec(
@@ -222,16 +246,17 @@ class Metrics:
         match event:
             case Restored() | Stored():
                 self._moved(event)
-            case Refused(tier=tier, blocks=blocks, reason=reason):
-                self._add("pagoda_blocks_refused_total", blocks, tier, reason)
-            case Skipped(tier=tier, blocks=blocks, reason=reason):
-                self._add("pagoda_blocks_skipped_total", blocks, tier, reason)
+            case Refused() | Skipped():
+                verb = "refused" if isinstance(event, Refused) else "skipped"
+                self._add(f"pagoda_blocks_{verb}_total", event.blocks, event.tier, event.reason)
             case Declined() | Evicted() | Overruled() | PinBegan() | PinsEnded() | PinDenied():
                 self._keeping(event)
             case Quarantined() | Degraded() | Fenced() | Unfenced():
                 self._standing(event)
             case Examined() | Rebuilt() | Scrubbed() | ScrubPassed():
                 self._upkeep(event)
+            case Checked() | Barred() | Unbarred():
+                self._belief(event)
             case Looked():
                 self._looked(event)
             case Stepped():
@@ -297,6 +322,18 @@ class Metrics:
             case ScrubPassed(tier=tier, seconds=seconds):
                 self._add("pagoda_scrub_passes_total", 1, tier)
                 self._gauge("pagoda_scrub_pass_seconds", tier).set(seconds)
+
+    def _belief(self, event: Checked | Barred | Unbarred) -> None:
+        match event:
+            case Checked(tier=tier, verdict=verdict, difference=difference):
+                self._add("pagoda_blocks_checked_total", 1, tier, verdict)
+                if difference is not None:
+                    self._observe("pagoda_check_difference", difference, tier)
+            case Barred():
+                self._gauge("pagoda_namespaces_quarantined").inc()
+                self._add("pagoda_quarantines_total", 1)
+            case Unbarred():
+                self._gauge("pagoda_namespaces_quarantined").dec()
 
     def _examined(self, event: Examined) -> None:
         known = {

@@ -50,6 +50,7 @@ class Threaded:
             runtime=runtime,
             orders=self.orders,
             config=SharedConfig(block_bytes=SIZE),
+            bars=lambda namespace: False,
         )
 
     def settle(self) -> None:

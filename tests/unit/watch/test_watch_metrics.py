@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pagoda.core.checking import Verdict
 from pagoda.core.errors import EngineClosed
 from pagoda.core.events import (
+    Barred,
+    Checked,
     Declined,
     Degraded,
     Ended,
@@ -37,6 +40,7 @@ from pagoda.core.events import (
     Skipped,
     Stepped,
     Stored,
+    Unbarred,
     Unfenced,
 )
 from pagoda.watch.metrics import SPECS, Metrics, table
@@ -74,6 +78,9 @@ EXAMPLES: tuple[Event, ...] = (
     Rebuilt(tier="drive", blocks=5, dropped=1, seconds=0.2),
     Scrubbed(tier="drive", blocks=3, bad=1, size_bytes=10, seconds=0.1),
     ScrubPassed(tier="drive", blocks=3, bad=1, seconds=0.1),
+    Checked(tier="drive", verdict=Verdict.WRONG, difference=0.8),
+    Barred(namespace="68b4", since_s=7, detail="a block is not what is computed"),
+    Unbarred(namespace="68b4"),
     Looked(device=1, lower=2, absent=3),
     Stepped(prefill_tokens=512, decode_tokens=3, seconds=0.1),
     Fenced(tier="drive", reason=Reason.UNHEALTHY, detail="2 % spare is left"),
@@ -174,6 +181,21 @@ def test_first_token_times_are_kept_apart_by_prefix(
     assert scrape.value(f"{name}_sum", prefix=prefix) == 1.0
 
 
+def test_a_quarantine_shows_while_it_stands(scrape: Scrape) -> None:
+    """The gauge says how many there are now, the counter how often; a copy that could not be read
+    has a verdict and no difference."""
+    for name in ("a", "b"):
+        scrape.metrics(Barred(namespace=name, since_s=1, detail=""))
+    scrape.metrics(Unbarred(namespace="a"))
+    assert scrape.value("pagoda_namespaces_quarantined") == 1
+    assert scrape.value("pagoda_quarantines_total") == 2
+    scrape.metrics(Checked(tier="drive", verdict=Verdict.UNREAD, difference=None))
+    scrape.metrics(Checked(tier="drive", verdict=Verdict.EQUAL, difference=0.0))
+    for verdict in (Verdict.UNREAD, Verdict.EQUAL):
+        assert scrape.value("pagoda_blocks_checked_total", tier="drive", verdict=verdict) == 1
+    assert scrape.value("pagoda_check_difference_count", tier="drive") == 1
+
+
 def test_a_fence_shows_while_it_stands(scrape: Scrape) -> None:
     """The gauge says so now, the counter how often; what is unknown of a drive makes no series."""
     for reason in (Reason.UNHEALTHY, Reason.FULL):
@@ -225,13 +247,15 @@ def test_reasons_cannot_multiply_series(reasons: list[str]) -> None:
 
 
 def test_names_and_labels_keep_the_rules() -> None:
-    """pagoda_*, counters end in _total, times in _seconds, labels come from a short list."""
+    """pagoda_*, counters end in _total, times in _seconds, shares that are measured in
+    _difference; labels come from a short list."""
     for spec in SPECS:
         kind = spec.type.__name__
         assert spec.name.startswith("pagoda_")
         assert (kind == "Counter") == spec.name.endswith("_total"), spec.name
-        assert kind != "Histogram" or spec.name.endswith("_seconds"), spec.name
-        assert set(spec.labels) <= {"tier", "reason", "place", "phase", "prefix", "version"}
+        assert kind != "Histogram" or spec.name.endswith(("_seconds", "_difference")), spec.name
+        known = {"tier", "reason", "verdict", "place", "phase", "prefix", "version"}
+        assert set(spec.labels) <= known
         assert list(spec.buckets) == sorted(set(spec.buckets))
 
 
