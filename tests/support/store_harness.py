@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+from pagoda.core.checking import Form
 from pagoda.core.events import Event
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.core.outcome import Outcome
@@ -14,7 +15,7 @@ from pagoda.machine.buffers import aligned_buffer
 from pagoda.store.executor import Runtime
 from pagoda.store.restore import Restore
 from pagoda.store.shared import SharedConfig
-from pagoda.store.store import SharedParts, Store, StoreConfig
+from pagoda.store.store import CheckPlan, SharedParts, Store, StoreConfig
 from pagoda.store.writer import Block
 from pagoda.testing.clock import FakeClock
 from pagoda.testing.executor import SteppedExecutor
@@ -50,6 +51,7 @@ class Harness:
         admission: str = "all",
         shared: SharedTier | None = None,
         clock: FakeClock | None = None,
+        check: CheckPlan | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.rng = random.Random(seed)
@@ -60,6 +62,7 @@ class Harness:
         self.lower = FaultyTier(Named("lower", lower))
         self.queue_bytes = queue_bytes
         self.admission = admission
+        self.check = check
         self.released: Counter[Key] = Counter()
         self.open()
 
@@ -78,6 +81,7 @@ class Harness:
                 write_deadline_s=30.0,
                 queue_bytes=self.queue_bytes,
                 admission=self.admission,
+                check=self.check,
             ),
             **self.care(),
         )
@@ -175,6 +179,12 @@ def blocks_of(keys: Sequence[Key], created_ms: int | None = None) -> list[Block]
 def keys_of(count: int, *, salt: int = 0) -> list[Key]:
     """The keys of a prefix of `count` blocks."""
     return chain(NAMESPACE, [salt] * 16 * count, block_tokens=16)
+
+
+def check_plan(*, rate: float = 1.0, most_blocks: int = 1000) -> CheckPlan:
+    """Every request is checked, to the bit."""
+    form = Form(dtype="float32", parts=4, part_bytes=SIZE // 4, exact=True)
+    return CheckPlan(rate=rate, most_blocks=most_blocks, form=form, key=b"test")
 
 
 def truth(key: Key) -> memoryview:

@@ -182,10 +182,11 @@ class Reader:
         if self._shared:
             found = self._fetch_shared(self._shared, restore, range(found, trusted))
         if found < len(restore.keys):
-            suspect = found == trusted
             absent = range(found, len(restore.keys))
             misses = [Miss(Reason.ABSENT) for _ in absent]
-            misses[0] = Miss(Reason.SUSPECT if suspect else Reason.ABSENT)
+            if found == trusted:
+                barred = self._barred(restore.keys[found])
+                misses[0] = Miss(Reason.QUARANTINED if barred else Reason.SUSPECT)
             restore.landed(absent, misses)
         return fetches
 
