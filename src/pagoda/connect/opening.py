@@ -8,7 +8,7 @@ out: the engine's own stands there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pagoda.core.errors import SettingsError
@@ -83,10 +83,17 @@ def weights_of(settings: Settings, served: str, *, whose: str) -> bytes:
     return weights_fingerprint(directory, mode=settings.model.fingerprint, fallback=cache).digest
 
 
-def store_of(settings: Settings, *, chunk_bytes: int, chunks: int, observer: Observer) -> Store:
-    """Open the tiers below an engine's memory of `chunks`. Raises TierError, such as
-    DirectoryLocked when another engine has one."""
+def store_of(
+    settings: Settings,
+    *,
+    chunk_bytes: int,
+    chunks: int,
+    observer: Observer,
+    wake: Callable[[], None] = lambda: None,
+) -> Store:
+    """Open the tiers below an engine's memory of `chunks`; I/O threads call `wake` when there is
+    something to take in. Raises TierError, such as DirectoryLocked when another engine has one."""
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
-    runtime = Runtime(executor=executor, observer=telling(observer))
+    runtime = Runtime(executor=executor, observer=telling(observer), wake=wake)
     plan = store_plan(settings, block_bytes=chunk_bytes, device_blocks=chunks)
     return open_store(plan, runtime)

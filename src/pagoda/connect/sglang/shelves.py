@@ -1,0 +1,269 @@
+"""The stores of one process: segments of one size have a store of their own, since the slots of a
+slab are of one size.
+
+SGLang calls from several threads: it looks up in one, reads in a second, writes in a third. A lock
+stands for the one thread that owns a store: whoever holds it does what takes microseconds, and
+gives it up to wait for I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pagoda.connect.sglang.namespace import key_of
+from pagoda.core.identity import ROOT, Key, NamespaceId
+from pagoda.core.outcome import Hit
+from pagoda.store.block import Block
+from pagoda.store.restore import Restore
+from pagoda.store.store import Store
+
+_STEP_S = 0.05  # a wait looks at least this often
+_WINDOW_BYTES = 64 << 20  # ordered at a time, so that what is not begun in time costs no drive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Pages of one pool: their namespace, the tokens of a page, and the sizes and stores of its
+    segments in order."""
+
+    namespace: NamespaceId
+    tokens: int
+    sizes: tuple[int, ...]
+    stores: tuple[Store, ...]
+
+    def key(self, name: str, segment: int) -> Key:
+        """The key of a segment of the page that SGLang calls `name`."""
+        return key_of(self.namespace, name, segment)
+
+    def parts(self) -> list[tuple[Store, list[int]]]:
+        """Each store with the segments that it has of every page."""
+        stores = {id(store): store for store in self.stores}
+        return [
+            (store, [number for number, one in enumerate(self.stores) if one is store])
+            for store in stores.values()
+        ]
+
+
+@dataclass(slots=True, eq=False)
+class Moved:
+    """What became of pages: `good` were read and verified, or are stored. `ended` says of each
+    page whether no thread touches its buffers any more."""
+
+    good: list[bool]
+    ended: list[Callable[[], bool]]
+
+
+@dataclass(slots=True, eq=False)
+class _Saving:
+    """Segments of one page on their way out."""
+
+    waiting: int
+
+    def over(self) -> bool:
+        """Whether nobody reads its bytes any more."""
+        return not self.waiting
+
+
+class Shelves:
+    """Pages in the stores of one process. Any thread. A call ends within `deadline_s`; stores have
+    half of it for what they read, so that no order is begun that could not end."""
+
+    def __init__(self, *, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._turn = threading.Condition(threading.RLock())
+        self._stores: list[Store] = []
+
+    def wake(self) -> None:
+        """There is something to take in. From I/O threads."""
+        with self._turn:
+            self._turn.notify_all()
+
+    def add(self, store: Store) -> None:
+        """One more store, whose runtime calls `wake`."""
+        with self._turn:
+            self._stores.append(store)
+
+    # Looking up.
+
+    def leading(self, volume: Volume, names: Sequence[str]) -> int:
+        """How many leading pages could be read now."""
+        count = len(names)
+        with self._turn:
+            for store, segments in volume.parts():
+                keys = [volume.key(name, number) for name in names[:count] for number in segments]
+                self._ask(store, [(volume.namespace, keys)])
+                count = min(count, store.match(keys) // len(segments))
+        return count
+
+    def present(self, volume: Volume, names: Sequence[str]) -> list[bool]:
+        """Which pages could be read now, each for itself."""
+        found = [True] * len(names)
+        with self._turn:
+            for store, segments in volume.parts():
+                pages = [[volume.key(name, number) for number in segments] for name in names]
+                self._ask(store, [(volume.namespace, keys) for keys in pages])
+                found = [
+                    before and store.match(keys) == len(keys)
+                    for before, keys in zip(found, pages, strict=True)
+                ]
+        return found
+
+    # Moving.
+
+    def load(
+        self, volume: Volume, names: Sequence[str], into: Sequence[Sequence[memoryview]]
+    ) -> Moved:
+        """Read pages into their buffers, up to the first that does not arrive."""
+        until_s = self._clock() + self._deadline_s / 2
+        moved = Moved([], [])
+        with self._turn:
+            for window in _windows(len(names), _WINDOW_BYTES // sum(volume.sizes)):
+                if not all(moved.good) or self._clock() >= until_s:
+                    break
+                orders = self._order(volume, names[window], into[window])
+                self._wait(_all_done(orders))
+                moved.good += [all(map(_arrived, page)) for page in orders]
+                moved.ended += [_drained(page) for page in orders]
+        missing = len(names) - len(moved.good)
+        moved.good += [False] * missing
+        moved.ended += [_yes] * missing
+        return moved
+
+    def save(
+        self, volume: Volume, names: Sequence[str], pages: Sequence[Sequence[memoryview]]
+    ) -> Moved:
+        """Store pages; what does not get its turn in time is not stored."""
+        until_s = self._clock() + self._deadline_s
+        ended: list[Callable[[], bool]] = []
+        with self._turn:
+            for window in _windows(len(names), _WINDOW_BYTES // sum(volume.sizes)):
+                if self._clock() >= until_s:
+                    break
+                going = self._send(volume, names[window], pages[window])
+                self._wait(_all_over(going), until_s)
+                ended += [one.over for one in going]
+            good = [self._there(volume, name) for name in names]
+        return Moved(good, ended + [_yes] * (len(names) - len(ended)))
+
+    # Progress.
+
+    def poll(self) -> bool:
+        """Take in what has ended while SGLang does not call; whether anything is under way."""
+        with self._turn:
+            for store in self._stores:
+                store.poll()
+            return not all(store.idle for store in self._stores)
+
+    def clear(self) -> int:
+        """Drop every page; returns how many segments those were."""
+        with self._turn:
+            return sum(store.clear() for store in self._stores)
+
+    def close(self, *, flush_s: float) -> bool:
+        """Write what waits, within `flush_s`; False when I/O is stuck."""
+        until_s = self._clock() + flush_s
+        with self._turn:
+            done = [
+                store.close(flush_s=max(0.0, until_s - self._clock())) for store in self._stores
+            ]
+            self._stores.clear()
+        return all(done)
+
+    def _ask(self, store: Store, prefixes: Iterable[tuple[NamespaceId, Sequence[Key]]]) -> None:
+        """Have the shared store, if there is one, say what it has."""
+        if store.shared is not None:
+            probes = [store.probe(namespace, keys) for namespace, keys in prefixes]
+            self._wait(lambda: all(probe.done for probe in probes))
+
+    def _order(
+        self, volume: Volume, names: Sequence[str], into: Sequence[Sequence[memoryview]]
+    ) -> list[list[Restore]]:
+        """Order reads; one prefix a page and store: one that is bad or gone costs no other."""
+        pages: list[list[Restore]] = [[] for _ in names]
+        for store, segments in volume.parts():
+            restores = store.restore_all(
+                [
+                    ([volume.key(name, n) for n in segments], [buffers[n] for n in segments])
+                    for name, buffers in zip(names, into, strict=True)
+                ]
+            )
+            for page, restore in zip(pages, restores, strict=True):
+                page.append(restore)
+        return pages
+
+    def _send(
+        self, volume: Volume, names: Sequence[str], pages: Sequence[Sequence[memoryview]]
+    ) -> list[_Saving]:
+        going = [_Saving(len(volume.sizes)) for _ in names]
+        owners: dict[int, _Saving] = {}
+
+        def release(block: Block) -> None:
+            owners[id(block)].waiting -= 1
+
+        for store, segments in volume.parts():
+            blocks = [
+                self._block(volume, name, number, page[number])
+                for name, page in zip(names, pages, strict=True)
+                for number in segments
+            ]
+            owners |= {id(block): going[i // len(segments)] for i, block in enumerate(blocks)}
+            store.save(blocks, release)
+        return going
+
+    def _block(self, volume: Volume, name: str, number: int, payload: memoryview) -> Block:
+        return Block(
+            namespace=volume.namespace,
+            key=volume.key(name, number),
+            parent=ROOT,  # SGLang's names do not tell
+            depth=0,
+            tokens=volume.tokens,
+            payload=payload,
+        )
+
+    def _there(self, volume: Volume, name: str) -> bool:
+        return all(
+            store.match(keys := [volume.key(name, number) for number in segments]) == len(keys)
+            for store, segments in volume.parts()
+        )
+
+    def _wait(self, done: Callable[[], bool], until_s: float = float("inf")) -> None:
+        """Give the lock up until `done`, or until the time is over. What is waited for has a
+        deadline of its own, which `poll` keeps."""
+        while True:
+            for store in self._stores:
+                store.poll()
+            now_s = self._clock()
+            if done() or now_s >= until_s:
+                return
+            deadlines = [store.next_deadline_s() for store in self._stores]
+            next_s = min((at_s for at_s in deadlines if at_s is not None), default=until_s)
+            self._turn.wait(max(0.001, min(next_s - now_s, until_s - now_s, _STEP_S)))
+
+
+def _windows(count: int, width: int) -> list[slice]:
+    step = max(1, width)
+    return [slice(first, first + step) for first in range(0, count, step)]
+
+
+def _all_done(pages: Sequence[Sequence[Restore]]) -> Callable[[], bool]:
+    return lambda: all(restore.done for page in pages for restore in page)
+
+
+def _all_over(going: Sequence[_Saving]) -> Callable[[], bool]:
+    return lambda: all(one.over() for one in going)
+
+
+def _arrived(restore: Restore) -> bool:
+    return all(isinstance(outcome, Hit) for outcome in restore.outcomes)
+
+
+def _drained(restores: Sequence[Restore]) -> Callable[[], bool]:
+    return lambda: all(restore.drained for restore in restores)
+
+
+def _yes() -> bool:
+    return True
