@@ -10,6 +10,7 @@ from pagoda.core.errors import PagodaError
 
 _log = logging.getLogger("pagoda.connect")
 _TIERING = "vllm.v1.kv_offload.tiering.base"
+_POLICY = "vllm.v1.kv_offload.cpu.policies.base"
 _CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
 
 VLLM = Surface(
@@ -64,6 +65,40 @@ VLLM = Surface(
             methods={
                 "prepare_store": ("keys", "req_context"),
                 "complete_store": ("keys", "req_context", "success"),
+            },
+        ),
+        Expected(
+            module=_POLICY,
+            name="CachePolicy",
+            sealed=True,
+            methods={
+                "__init__": ("cache_capacity",),
+                "get": ("key",),
+                "insert": ("key", "chunk"),
+                "remove": ("key",),
+                "touch": ("keys", "req_context"),
+                "on_store_miss": ("keys", "req_context"),
+                "on_request_finished": (
+                    "key_groups",
+                    "insertion_only_keys",
+                    "reused_keys",
+                    "req_context",
+                ),
+                "evict": ("n", "protected"),
+                "clear": (),
+                "mark_evictable": ("key",),
+                "mark_non_evictable": ("key",),
+            },
+        ),
+        Expected(module=_POLICY, name="ChunkStatus", methods={"__init__": ("chunk_id",)}),
+        Expected(
+            module="vllm.v1.kv_offload.base",
+            name="ReqContext",
+            fields=("req_id", "kv_transfer_params", "_offload_key_positions"),
+            methods={
+                "set_state": ("val",),
+                "get_state": ("cls",),
+                "set_offload_key_position": ("key", "end_token"),
             },
         ),
         Expected(

@@ -1,23 +1,25 @@
 """Pagoda below vLLM's host memory: `{"type": "PagodaTier", "module_path": "pagoda.connect.vllm"}`
-in the secondary tiers of an OffloadingConnector with a TieringOffloadingSpec.
+in the secondary tiers of an OffloadingConnector with a TieringOffloadingSpec; and inside it:
+`"eviction_policy": "PagodaPolicy", "cache_policy_module_path": "pagoda.connect.vllm"` beside them.
 
-vLLM is imported with `PagodaTier` and not before, so that the rest can be used without it.
+vLLM is imported with one of these and not before, so that the rest can be used without it.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-__all__ = ["PagodaTier"]
+__all__ = ["PagodaPolicy", "PagodaTier"]
+
+_MODULES = {"PagodaPolicy": "policy", "PagodaTier": "tier"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "PagodaTier":
+    if name not in _MODULES:
         raise AttributeError(name)
     from pagoda.connect.guard import examine  # noqa: PLC0415 - see above
     from pagoda.connect.surfaces import VLLM, require  # noqa: PLC0415
 
     require(examine(VLLM))  # before a class is derived from what may have changed
-    from pagoda.connect.vllm.tier import PagodaTier  # noqa: PLC0415
-
-    return PagodaTier
+    return getattr(importlib.import_module(f"pagoda.connect.vllm.{_MODULES[name]}"), name)
