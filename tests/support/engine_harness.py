@@ -17,6 +17,7 @@ from pagoda.engine.device import DeviceBlocks
 from pagoda.engine.scheduler import Limits, Scheduler
 from pagoda.engine.sequence import Sequence
 from pagoda.machine.buffers import aligned_buffer
+from pagoda.store.checks import CheckPlan
 from pagoda.tiers.remote.port import SharedTier
 
 BLOCK_TOKENS = 16
@@ -85,8 +86,9 @@ class EngineHarness:
         limits: Limits | None = None,
         seed: int = 0,
         shared: SharedTier | None = None,
+        check: CheckPlan | None = None,
     ) -> None:
-        self.io = Harness(upper=upper, lower=lower, seed=seed, shared=shared)
+        self.io = Harness(upper=upper, lower=lower, seed=seed, shared=shared, check=check)
         self.runner = PretendRunner(blocks)
         self.events: list[Event] = []
         self.device = DeviceBlocks(blocks, view=self.runner.view, policy=DEFAULT)
