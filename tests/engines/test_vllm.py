@@ -7,14 +7,13 @@ Pagoda's counters as well, so that none passes because nothing was restored.
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm_harness import Child, launch, pagoda_tier
+from vllm_harness import Child, launch, pagoda_tier, story
 
 from pagoda.tiers.drive import slab
 
@@ -28,21 +27,7 @@ Answer = dict[str, Any]
 Start = Callable[..., Child]
 
 
-def _story(seed: int) -> str:
-    """A text that makes sense enough for an answer to depend on it."""
-    rng = random.Random(seed)
-    names = "Mara Tobias Ines Pavel Ruth Oskar Lena Viktor".split()
-    things = "a letter; an old map; two lanterns; the harbour key; a blue coat; bread".split("; ")
-    places = "the mill; the lighthouse; the market; the ferry; the orchard; the archive".split("; ")
-    lines = [
-        f"On day {day}, {rng.choice(names)} brought {rng.choice(things)} from "
-        f"{rng.choice(places)} to {rng.choice(places)} and told {rng.choice(names)} about it."
-        for day in range(1, 60)
-    ]
-    return " ".join(lines)
-
-
-STORY = _story(1)
+STORY = story(1)
 
 
 def _total(child: Any, name: str) -> float:
@@ -145,6 +130,6 @@ def test_a_stuck_drive_costs_the_deadline_and_no_more(
     assert _same(computed, answered[1])
     assert _total(child, "pagoda_held_chunks") > 0
     child.do("unstick")
-    again = child.ask(_story(2), length=_PROMPT_TOKENS)
+    again = child.ask(story(2), length=_PROMPT_TOKENS)
     assert again["cached"] == 0
     assert _total(child, "pagoda_held_chunks") == 0

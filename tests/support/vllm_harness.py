@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,26 @@ _QUIET = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+
+
+def vllm_home() -> Path:
+    """Where scripts/engine_vllm.sh installs vLLM; VLLM_HOME names another place."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("VLLM_HOME") or cache / "pagoda" / "engines" / "vllm-0.32.0")
+
+
+def story(seed: int, days: int = 60) -> str:
+    """A text that makes sense enough for an answer to depend on it; about 14 tokens a day."""
+    rng = random.Random(seed)
+    names = "Mara Tobias Ines Pavel Ruth Oskar Lena Viktor".split()
+    things = "a letter; an old map; two lanterns; the harbour key; a blue coat; bread".split("; ")
+    places = "the mill; the lighthouse; the market; the ferry; the orchard; the archive".split("; ")
+    lines = [
+        f"On day {day}, {rng.choice(names)} brought {rng.choice(things)} from "
+        f"{rng.choice(places)} to {rng.choice(places)} and told {rng.choice(names)} about it."
+        for day in range(1, days)
+    ]
+    return " ".join(lines)
 
 
 class Child:
