@@ -56,7 +56,7 @@ SGLANG = Surface(
         Expected(
             module=_STORAGE,
             name="PoolTransfer",
-            fields=("name", "host_indices", "keys", "hit_policy"),
+            fields=("name", "host_indices", "keys", "hit_policy", "indices_from_pool"),
         ),
         Expected(
             module=_STORAGE,
@@ -71,6 +71,35 @@ SGLANG = Surface(
                 "get_dummy_flat_data_page": (),
                 "set_from_flat_data_page": ("index", "data_page"),
                 "available_size": (),
+            },
+        ),
+        Expected(
+            module="sglang.srt.configs.model_config",
+            name="ModelConfig",
+            methods={
+                "from_server_args": (
+                    "server_args",
+                    "model_path",
+                    "model_revision",
+                    "is_draft_model",
+                    "context_length",
+                    "**kwargs",
+                )
+            },
+        ),
+        Expected(
+            module="sglang.srt.model_executor.model_runner_components.weight_updater",
+            name="WeightUpdater",
+            methods={
+                "update_weights_from_disk": (
+                    "model_path",
+                    "load_format",
+                    "weight_name_filter",
+                    "recapture_cuda_graph",
+                ),
+                "load_weights_from_distributed": ("named_tensors",),
+                "update_weights_from_tensor": ("named_tensors", "load_format"),
+                "update_weights_from_ipc": ("recv_req",),
             },
         ),
         Expected(

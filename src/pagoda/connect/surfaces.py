@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from pagoda.connect.guard import Expected, Fit, Surface, Verdict
+from pagoda.connect.surface_sglang import SGLANG
 from pagoda.core.errors import PagodaError
 
 _log = logging.getLogger("pagoda.connect")
@@ -123,7 +124,7 @@ VLLM = Surface(
     ),
 )
 
-SURFACES: Mapping[str, Surface] = {"vllm": VLLM}
+SURFACES: Mapping[str, Surface] = {"vllm": VLLM, "sglang": SGLANG}
 
 
 def require(verdict: Verdict) -> None:

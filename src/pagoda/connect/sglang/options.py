@@ -10,7 +10,7 @@ from typing import Any
 from pagoda.core.errors import SettingsError
 
 WHOSE = "PagodaStorage"
-_OURS = ("settings", "config", "salt")
+_OURS = ("settings", "config", "salt", "kv_events")
 # What SGLang reads from the same entry, or has put there.
 _SGLANGS = (
     "backend_name",
@@ -25,11 +25,13 @@ _SGLANGS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`settings` is a tree of Pagoda's settings, `config` a file of them, `salt` parts tenants that
-    must not share; `in_place` says that SGLang hands over addresses, not tensors."""
+    must not share, `kv_events` is the address that events of pages are published at; `in_place`
+    says that SGLang hands over addresses, not tensors."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
     config: str | None = None
     salt: str = ""
+    kv_events: str = ""
     in_place: bool = False
 
 
@@ -44,19 +46,25 @@ def options_of(entry: Mapping[str, Any] | None) -> Options:
                 name,
                 f"did you mean {near[0]}?" if near else f"there is {', '.join(_OURS)}",
             )
-    settings, config, salt = entry.get("settings", {}), entry.get("config"), entry.get("salt", "")
+    settings, config = entry.get("settings", {}), entry.get("config")
     if not isinstance(settings, Mapping):
         raise _bad("settings is no tree", "settings", 'write {"drive": {"path": …}}')
     if config is not None and not isinstance(config, str):
         raise _bad("config is no path", "config", "name a file of settings")
-    if not isinstance(salt, str):
-        raise _bad("salt is no text", "salt", "put it in quotation marks")
     return Options(
         settings=settings,
         config=config,
-        salt=salt,
+        salt=_text(entry, "salt"),
+        kv_events=_text(entry, "kv_events"),
         in_place=bool(entry.get("interface_v1", 0)),
     )
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    value = entry.get(name, "")
+    if not isinstance(value, str):
+        raise _bad(f"{name} is no text", name, "put it in quotation marks")
+    return value
 
 
 def _bad(message: str, name: str, remedy: str) -> SettingsError:

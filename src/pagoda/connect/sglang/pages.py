@@ -23,13 +23,12 @@ Buffers = list[list[memoryview]]  # of each page, its segments
 
 class Pages(Protocol):
     """Pages of one pool: `count` of them, with `tokens` indices each. `sizes` are the bytes of
-    their segments in order, `direct` says whether the buffers are SGLang's own memory."""
+    their segments in order, `copied` counts pages that were copied in memory."""
 
     count: int
     tokens: int
     sizes: tuple[int, ...]
-    direct: bool
-    copied: int  # pages that were copied in memory
+    copied: int
 
     def room(self, indices: Any) -> Buffers:
         """Where pages are to be read to."""
@@ -45,9 +44,8 @@ class Pages(Protocol):
 
 
 class InPlace:
-    """Pages whose bytes lie in SGLang's host memory."""
+    """Pages that are read and written where they lie in SGLang's host memory."""
 
-    direct = True
     copied = 0
 
     def __init__(self, pool: Any, sizes: tuple[int, ...]) -> None:
@@ -72,10 +70,38 @@ class InPlace:
         """They lie there already."""
 
 
-class Copied:
-    """Pages that SGLang takes out of its memory and puts in."""
+class Staged:
+    """Pages whose places are known, through memory of our own: where too few can be set aside."""
 
-    direct = False
+    def __init__(self, places: InPlace) -> None:
+        self._places = places
+        self.count, self.tokens, self.sizes = places.count, places.tokens, places.sizes
+        self.copied = 0
+
+    def room(self, indices: Any) -> Buffers:
+        pages = len(indices) // self.tokens
+        return [[fresh(size) for size in self.sizes] for _ in range(pages)]
+
+    def filled(self, indices: Any) -> Buffers:
+        copies = self.room(indices)
+        for copy, page in zip(copies, self._places.room(indices), strict=True):
+            self._copy(page, copy)
+        return copies
+
+    def take(self, indices: Any, buffers: Buffers, good: Sequence[bool]) -> None:
+        places = self._places.room(indices)
+        for buffer, page, arrived in zip(buffers, places, good, strict=True):
+            if arrived:
+                self._copy(buffer, page)
+
+    def _copy(self, source: Sequence[memoryview], target: Sequence[memoryview]) -> None:
+        self.copied += 1
+        for one, other in zip(source, target, strict=True):
+            other[:] = one
+
+
+class Flat:
+    """Pages that SGLang takes out of its memory and puts in."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -111,13 +137,13 @@ def pages_of(pool: Any, name: str, *, in_place: bool = True) -> Pages:
         try:
             meta = pool.get_page_buffer_meta(torch.arange(tokens_of(pool)))
         except (NotImplementedError, ValueError):
-            meta = ()  # it has no addresses in this layout
+            meta = ()  # it tells no addresses in this layout
         if meta is None:
             raise _unsupported(name, f"{type(pool).__name__} holds no bytes of its own")
         if meta:
             return InPlace(pool, tuple(int(size) for size in meta[1]))
     try:
-        return Copied(pool)
+        return Flat(pool)
     except NotImplementedError as error:
         raise _unsupported(name, str(error)) from error
 
@@ -138,7 +164,7 @@ def layout_of(pool: Any, name: str, pages: Pages) -> Mapping[str, Any]:
         "class": type(pool).__name__,
         "order": str(pool.layout),
         "format": getattr(pool, "storage_format_tag", None),
-        "in_place": pages.direct,
+        "flat": isinstance(pages, Flat),
         "dtype": str(pool.dtype),
         "tokens": pages.tokens,
         "segments": list(pages.sizes),

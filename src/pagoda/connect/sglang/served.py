@@ -36,6 +36,11 @@ class Rank:
     replicated: bool
 
     @property
+    def speaks(self) -> bool:
+        """Whether it tells of pages for all ranks of its replica."""
+        return not (self.tp[0] or self.pp[0] or self.cp[0] or self.dcp[0])
+
+    @property
     def directory(self) -> str:
         """The name of its own directory below each of the drives' paths."""
         parts = [f"tp-{self.tp[0]}"]

@@ -19,9 +19,9 @@ from pagoda.core.outcome import Hit
 from pagoda.store.block import Block
 from pagoda.store.restore import Restore
 from pagoda.store.store import Store
+from pagoda.tiers.drive import DriveTier
 
 _STEP_S = 0.05  # a wait looks at least this often
-_WINDOW_BYTES = 64 << 20  # ordered at a time, so that what is not begun in time costs no drive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +68,10 @@ class _Saving:
 
 
 class Shelves:
-    """Pages in the stores of one process. Any thread. A call ends within `deadline_s`; stores have
-    half of it for what they read, so that no order is begun that could not end."""
+    """Pages in the stores of one process. Any thread."""
 
-    def __init__(self, *, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._deadline_s = deadline_s
-        self._clock = clock
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self._turn = threading.Condition(threading.RLock())
         self._stores: list[Store] = []
 
@@ -117,37 +115,27 @@ class Shelves:
     def load(
         self, volume: Volume, names: Sequence[str], into: Sequence[Sequence[memoryview]]
     ) -> Moved:
-        """Read pages into their buffers, up to the first that does not arrive."""
-        until_s = self._clock() + self._deadline_s / 2
-        moved = Moved([], [])
+        """Read pages into their buffers."""
         with self._turn:
-            for window in _windows(len(names), _WINDOW_BYTES // sum(volume.sizes)):
-                if not all(moved.good) or self._clock() >= until_s:
-                    break
-                orders = self._order(volume, names[window], into[window])
-                self._wait(_all_done(orders))
-                moved.good += [all(map(_arrived, page)) for page in orders]
-                moved.ended += [_drained(page) for page in orders]
-        missing = len(names) - len(moved.good)
-        moved.good += [False] * missing
-        moved.ended += [_yes] * missing
-        return moved
+            orders = self._order(volume, names, into)
+            self._wait(lambda: all(restore.done for page in orders for restore in page))
+            good = [all(map(_arrived, page)) for page in orders]
+        return Moved(good, [_drained(page) for page in orders])
 
     def save(
-        self, volume: Volume, names: Sequence[str], pages: Sequence[Sequence[memoryview]]
+        self,
+        volume: Volume,
+        names: Sequence[str],
+        pages: Sequence[Sequence[memoryview]],
+        *,
+        until_s: float,
     ) -> Moved:
-        """Store pages; what does not get its turn in time is not stored."""
-        until_s = self._clock() + self._deadline_s
-        ended: list[Callable[[], bool]] = []
+        """Store pages, and wait for it until a time on `clock`."""
         with self._turn:
-            for window in _windows(len(names), _WINDOW_BYTES // sum(volume.sizes)):
-                if self._clock() >= until_s:
-                    break
-                going = self._send(volume, names[window], pages[window])
-                self._wait(_all_over(going), until_s)
-                ended += [one.over for one in going]
+            going = self._send(volume, names, pages)
+            self._wait(lambda: all(one.over() for one in going), until_s)
             good = [self._there(volume, name) for name in names]
-        return Moved(good, ended + [_yes] * (len(names) - len(ended)))
+        return Moved(good, [one.over for one in going])
 
     # Progress.
 
@@ -158,6 +146,11 @@ class Shelves:
                 store.poll()
             return not all(store.idle for store in self._stores)
 
+    def bounced(self) -> int:
+        """Segments that were copied because their place in memory is not aligned."""
+        tiers = [level.sealed.tier for store in self._stores for level in store.levels()]
+        return sum(tier.bounced for tier in tiers if isinstance(tier, DriveTier))
+
     def clear(self) -> int:
         """Drop every page; returns how many segments those were."""
         with self._turn:
@@ -165,11 +158,9 @@ class Shelves:
 
     def close(self, *, flush_s: float) -> bool:
         """Write what waits, within `flush_s`; False when I/O is stuck."""
-        until_s = self._clock() + flush_s
+        until_s = self.clock() + flush_s
         with self._turn:
-            done = [
-                store.close(flush_s=max(0.0, until_s - self._clock())) for store in self._stores
-            ]
+            done = [store.close(flush_s=max(0.0, until_s - self.clock())) for store in self._stores]
             self._stores.clear()
         return all(done)
 
@@ -236,25 +227,12 @@ class Shelves:
         while True:
             for store in self._stores:
                 store.poll()
-            now_s = self._clock()
+            now_s = self.clock()
             if done() or now_s >= until_s:
                 return
             deadlines = [store.next_deadline_s() for store in self._stores]
             next_s = min((at_s for at_s in deadlines if at_s is not None), default=until_s)
             self._turn.wait(max(0.001, min(next_s - now_s, until_s - now_s, _STEP_S)))
-
-
-def _windows(count: int, width: int) -> list[slice]:
-    step = max(1, width)
-    return [slice(first, first + step) for first in range(0, count, step)]
-
-
-def _all_done(pages: Sequence[Sequence[Restore]]) -> Callable[[], bool]:
-    return lambda: all(restore.done for page in pages for restore in page)
-
-
-def _all_over(going: Sequence[_Saving]) -> Callable[[], bool]:
-    return lambda: all(one.over() for one in going)
 
 
 def _arrived(restore: Restore) -> bool:
@@ -263,7 +241,3 @@ def _arrived(restore: Restore) -> bool:
 
 def _drained(restores: Sequence[Restore]) -> Callable[[], bool]:
     return lambda: all(restore.drained for restore in restores)
-
-
-def _yes() -> bool:
-    return True

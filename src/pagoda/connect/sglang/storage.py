@@ -1,20 +1,19 @@
 """PagodaStorage: a HiCacheStorage of SGLang over the store.
 
-SGLang calls it from threads of its own: one looks up, one reads, one writes. Each call ends within
-store.restore_deadline.
+SGLang calls it from threads of its own: one looks up, one reads, one writes.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
+from itertools import compress
 from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolTransferResult
+from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
 from sglang.srt.observability.metrics_collector import StorageMetrics
 from sglang.srt.runtime_context import (
     get_lora,
@@ -26,20 +25,18 @@ from sglang.srt.runtime_context import (
 )
 from sglang.version import __version__ as sglang_version
 
-from pagoda.connect.counts import Counts
 from pagoda.connect.opening import settings_of
-from pagoda.connect.sglang.held import HeldPages
-from pagoda.connect.sglang.library import Library, Pool
+from pagoda.connect.sglang.backend import KV, Backend, Batch
+from pagoda.connect.sglang.events import PageEvents, publisher
+from pagoda.connect.sglang.library import Library
+from pagoda.connect.sglang.metrics import Exported
 from pagoda.connect.sglang.options import WHOSE, options_of
-from pagoda.connect.sglang.pages import Buffers, Pages, bytes_of, copy_of, pages_of
+from pagoda.connect.sglang.pages import bytes_of, copy_of, tokens_of
 from pagoda.connect.sglang.pools import restorable
-from pagoda.connect.sglang.served import rank_of, served_of
-from pagoda.connect.sglang.shelves import Moved, Shelves, Volume
+from pagoda.connect.sglang.served import Rank, Served, rank_of, served_of
+from pagoda.connect.sglang.weights import weights_watch
 from pagoda.core.errors import PagodaError, SettingsError
 
-UNIT = "segments"
-_KV = "kv"
-_BUSY_S, _IDLE_S = 0.02, 0.5  # how often our thread looks, with and without work under way
 _log = logging.getLogger("pagoda.connect")
 
 
@@ -49,52 +46,45 @@ class PagodaStorage(HiCacheStorage):
     def __init__(self, storage_config: Any, kwargs: Any = None) -> None:
         del kwargs
         options = options_of(storage_config.extra_config)
-        if storage_config.tp_lcm_size:
-            raise SettingsError(
-                f"{WHOSE} does not cut pages up for servers of other tensor-parallel sizes",
-                key="tp_lcm_size",
-                source="--hicache-storage-backend-extra-config",
-                remedy="leave tp_lcm_size out: each size has pages of its own",
-            )
-        bags = SimpleNamespace(model=get_model(), lora=get_lora(), spec=get_spec())
-        model_config = ModelConfig.from_server_args(get_server_args())
-        self._library = Library(
+        _require_whole_pages(storage_config)
+        self._weights = weights_watch(WeightUpdater)
+        _require_old_weights(changed=self._weights.changed)
+        rank = rank_of(storage_config, get_parallel())
+        library = Library(
             settings=settings_of(options.settings, options.config, whose=WHOSE),
-            served=served_of(bags, model_config, version=sglang_version),
-            rank=rank_of(storage_config, get_parallel()),
+            served=_served(),
+            rank=rank,
             salt=options.salt,
         )
-        self._library.require_a_writer()
-        self._in_place = options.in_place
-        self._pools: dict[str, Pool] = {}
-        self._volumes: dict[str, Volume] | None = None
-        self._opening = threading.Lock()
-        self._counts = Counts(UNIT)
-        self._shelves = Shelves(deadline_s=self._library.settings.store.restore_deadline)
-        self._held = HeldPages()
+        library.require_a_writer()
+        self._backend = Backend(library, in_place=options.in_place)
         self._stats_lock = threading.Lock()
         self._stats = StorageMetrics()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._tend, name="pagoda-sglang", daemon=True)
+        self._exported = Exported(_labels(rank)) if storage_config.enable_storage_metrics else None
+        self._endpoint = options.kv_events if rank.speaks else ""
+        self._events: PageEvents | None = None
+        self._replica = rank.replica
+        self._backend.on_tend = self._tell
 
     # Pools.
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
-        self._register(mem_pool_host, _KV, in_place=self._in_place)
+        self._backend.register(mem_pool_host, KV)
+        if self._endpoint and self._events is None:
+            tokens = tokens_of(mem_pool_host)
+            self._events = publisher(self._endpoint, tokens=tokens, replica=self._replica)
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
-        name = str(host_pool_name)
-        if name not in self._pools:  # the first pool of a group is registered both ways
-            self._register(host_pool, name, in_place=True)
+        self._backend.register(host_pool, str(host_pool_name))
 
     def on_host_pools_registered(self) -> None:
         """Open the stores, so that what is wrong keeps the server from starting; where pools come
         later, at the first use."""
         later = get_spec().speculative_algorithm or get_memory().hicache_host_memory_mode != "cache"
         if not later:
-            self._open()
+            self._backend.open()
 
     # Looking up.
 
@@ -103,36 +93,30 @@ class PagodaStorage(HiCacheStorage):
 
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
         del extra_info
-        volume = self._volume(_KV)
-        return self._shelves.leading(volume, keys) if volume else 0
+        return 0 if self._weights.changed else self._backend.leading(keys)
 
     def batch_exists_v2(
         self, keys: list[str], pool_transfers: Any = None, extra_info: Any = None
     ) -> Any:
-        count = self.batch_exists(keys, extra_info)
-        found: dict[str, list[bool]] = {}
-        for transfer in pool_transfers or ():
-            volume = self._volume(str(transfer.name))
-            names = keys[:count]
-            found[transfer.name] = (
-                self._shelves.present(volume, names) if volume else [False] * count
-            )
-        hits, lengths = restorable(count, found, pool_transfers or ())
+        pages = self.batch_exists(keys, extra_info)
+        transfers = self._known(pool_transfers or ())
+        found = {one.name: self._backend.present(str(one.name), keys[:pages]) for one in transfers}
+        hits, lengths = restorable(pages, found, transfers)
         return PoolTransferResult(lengths[-1] if lengths else 0, hits, lengths)
 
-    # Reading and writing in place.
+    # Reading and writing where pages lie.
 
     def batch_get_v1(
         self, keys: list[str], host_indices: Any, extra_info: Any = None
     ) -> list[bool]:
         del extra_info
-        return self._get(_KV, keys, host_indices)
+        return self._get(KV, keys, host_indices)
 
     def batch_set_v1(
         self, keys: list[str], host_indices: Any, extra_info: Any = None
     ) -> list[bool]:
         del extra_info
-        return self._set(_KV, keys, host_indices)
+        return self._set(KV, keys, host_indices)
 
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[str, list[bool]]:
         del extra_info
@@ -140,7 +124,8 @@ class PagodaStorage(HiCacheStorage):
 
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[str, list[bool]]:
         del extra_info
-        return {one.name: self._set(str(one.name), one.keys, one.host_indices) for one in transfers}
+        known = self._known(transfers)
+        return {one.name: self._set(str(one.name), one.keys, one.host_indices) for one in known}
 
     # Reading and writing by tensors.
 
@@ -151,10 +136,12 @@ class PagodaStorage(HiCacheStorage):
         self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
     ) -> list[Any]:
         del target_sizes
-        targets = list(target_locations)
-        buffers = [[bytes_of(target)] for target in targets]
-        moved = self._load(_KV, keys, buffers)
-        return [target if good else None for target, good in zip(targets, moved.good, strict=True)]
+        targets = list(target_locations or ())
+        if self._weights.changed or len(targets) != len(keys):
+            return [None] * len(keys)
+        batch = self._backend.load(keys, [[bytes_of(target)] for target in targets])
+        self._measure(batch, reads=True)
+        return [target if good else None for target, good in zip(targets, batch.good, strict=True)]
 
     def set(
         self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None
@@ -169,14 +156,17 @@ class PagodaStorage(HiCacheStorage):
         target_sizes: Any = None,
     ) -> bool:
         del target_locations, target_sizes
+        if self._weights.changed:
+            return False
         # A tensor may be a view of memory that SGLang uses again: nothing tells which.
-        return all(self._save(_KV, keys, [[copy_of(value)] for value in values]).good)
+        batch = self._backend.save(keys, [[copy_of(value)] for value in values])
+        self._stored(KV, keys, batch)
+        return all(batch.good)
 
     # Administration.
 
     def clear(self) -> None:
-        dropped = self._shelves.clear()
-        _log.info("%d segments were dropped from this server's drives", dropped)
+        _log.info("%d segments were dropped from this server's drives", self._backend.clear())
 
     def get_stats(self) -> Any:
         with self._stats_lock:
@@ -185,107 +175,84 @@ class PagodaStorage(HiCacheStorage):
 
     def close(self) -> None:
         """Write what waits, and give the directories back. SGLang calls it when it detaches."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self._shelves.close(flush_s=self._library.settings.store.flush_deadline)
-        self._held.settle()
-        if not len(self._held):
-            self._held.leave()
+        if not self._backend.close():
+            _log.error("a drive is stuck: threads are left behind in it")
+        if self._exported is not None:
+            self._exported.show(self._backend.counts, held=self._backend.held)
+        if self._events is not None:
+            self._events.close()
 
-    def _register(self, pool: Any, name: str, *, in_place: bool) -> None:
-        self._pools[name] = (pool, pages_of(pool, name, in_place=in_place))
-        self._held.watch(pool)
+    def _known(self, transfers: Any) -> list[Any]:
+        """Whose indices each pool has is told where pages are looked up and stored."""
+        for one in transfers:
+            source = one.indices_from_pool
+            self._backend.derives(str(one.name), None if source is None else str(source))
+        return list(transfers)
 
-    def _open(self) -> None:
-        with self._opening:
-            if self._volumes is None:
-                self._volumes = self._library.open(self._pools, self._shelves, self._counts)
-                self._thread.start()
+    def _get(self, pool: str, keys: Any, indices: Any) -> list[bool]:
+        names = list(keys or ())
+        if self._weights.changed:
+            return [False] * len(names)
+        batch = self._backend.get(pool, names, indices)
+        self._measure(batch, reads=True)
+        return batch.good
 
-    def _volume(self, name: str) -> Volume | None:
-        """Where a pool's pages are; None when nothing can be stored."""
-        if self._volumes is None:
-            try:
-                self._open()
-            except PagodaError:
-                _log.exception("%s stores nothing from now on", WHOSE)
-                self._volumes = {}
-        return (self._volumes or {}).get(name)
+    def _set(self, pool: str, keys: Any, indices: Any) -> list[bool]:
+        names = list(keys or ())
+        if self._weights.changed:
+            return [False] * len(names)
+        batch = self._backend.set(pool, names, indices)
+        self._stored(pool, names, batch)
+        return batch.good
 
-    def _get(self, name: str, keys: Sequence[str] | None, indices: Any) -> list[bool]:
-        keys = keys or []
-        pages = self._pages(name, keys, indices)
-        if pages is None:
-            return [False] * len(keys)
-        buffers = pages.room(indices)
-        moved = self._load(name, keys, buffers)
-        pages.take(indices, buffers, moved.good)
-        self._hold(pages, indices, moved)
-        return moved.good
-
-    def _set(self, name: str, keys: Sequence[str] | None, indices: Any) -> list[bool]:
-        keys = keys or []
-        pages = self._pages(name, keys, indices)
-        if pages is None:
-            return [False] * len(keys)
-        moved = self._save(name, keys, pages.filled(indices))
-        self._hold(pages, indices, moved)
-        return moved.good
-
-    def _pages(self, name: str, keys: Sequence[str], indices: Any) -> Pages | None:
-        if self._volume(name) is None or indices is None:
-            return None
-        pages = self._pools[name][1]
-        if len(indices) != len(keys) * pages.tokens:
-            _log.error("%d indices of pool %s for %d pages", len(indices), name, len(keys))
-            return None
-        return pages
-
-    def _load(self, name: str, keys: Sequence[str], buffers: Buffers) -> Moved:
-        return self._timed(name, keys, buffers, self._shelves.load)
-
-    def _save(self, name: str, keys: Sequence[str], buffers: Buffers) -> Moved:
-        return self._timed(name, keys, buffers, self._shelves.save)
-
-    def _timed(
-        self,
-        name: str,
-        keys: Sequence[str],
-        buffers: Buffers,
-        move: Callable[[Volume, Sequence[str], Buffers], Moved],
-    ) -> Moved:
-        volume = self._volume(name)
-        if volume is None or any(_sizes(page) != volume.sizes for page in buffers):
-            return Moved([False] * len(keys), [])
-        began_s = time.monotonic()
-        moved = move(volume, keys, buffers)
-        self._measure(move == self._shelves.load, volume, moved, time.monotonic() - began_s)
-        return moved
-
-    def _measure(self, reads: bool, volume: Volume, moved: Moved, seconds: float) -> None:
-        pages = sum(moved.good)
-        rate = pages * sum(volume.sizes) / max(seconds, 1e-9) / 1e9
+    def _measure(self, batch: Batch, *, reads: bool) -> None:
+        pages = sum(batch.good)
+        rate = batch.size_bytes / max(batch.seconds, 1e-9) / 1e9
         with self._stats_lock:
             stats = self._stats
             (stats.prefetch_pgs if reads else stats.backup_pgs).append(pages)
             (stats.prefetch_bandwidth if reads else stats.backup_bandwidth).append(rate)
 
-    def _hold(self, pages: Pages, indices: Any, moved: Moved) -> None:
-        """Pages that a thread may still touch are nobody else's until it has come out."""
-        for page, ended in enumerate(moved.ended if pages.direct else ()):
-            if not ended():
-                own = indices[page * pages.tokens : (page + 1) * pages.tokens]
-                self._held.hold([int(index) for index in own], ended)
+    def _stored(self, pool: str, names: list[str], batch: Batch) -> None:
+        self._measure(batch, reads=False)
+        if self._events is not None and pool == KV:
+            self._events.stored(list(compress(names, batch.good)))
 
-    def _tend(self) -> None:
-        """Take in what ends while SGLang does not call, and give pages back."""
-        pause_s = _IDLE_S
-        while not self._stop.wait(pause_s):
-            busy = self._shelves.poll()
-            self._held.settle()
-            pause_s = _BUSY_S if busy or len(self._held) else _IDLE_S
+    def _tell(self) -> None:
+        if self._exported is not None:
+            self._exported.show(self._backend.counts, held=self._backend.held)
+        if self._events is not None:
+            self._events.publish(lambda names: self._backend.present(KV, names))
 
 
-def _sizes(page: Sequence[memoryview]) -> tuple[int, ...]:
-    return tuple(len(segment) for segment in page)
+def _served() -> Served:
+    bags = SimpleNamespace(model=get_model(), lora=get_lora(), spec=get_spec())
+    model_config = ModelConfig.from_server_args(get_server_args())
+    return served_of(bags, model_config, version=sglang_version)
+
+
+def _labels(rank: Rank) -> dict[str, str]:
+    return {
+        "tp_rank": str(rank.tp[0]),
+        "pp_rank": str(rank.pp[0]),
+        "dp_rank": str(rank.replica),
+    }
+
+
+def _require_whole_pages(storage_config: Any) -> None:
+    if storage_config.tp_lcm_size:
+        raise SettingsError(
+            f"{WHOSE} does not cut pages up for servers of other tensor-parallel sizes",
+            key="tp_lcm_size",
+            source="--hicache-storage-backend-extra-config",
+            remedy="leave tp_lcm_size out: each size has pages of its own",
+        )
+
+
+def _require_old_weights(*, changed: bool) -> None:
+    if changed:
+        raise PagodaError(
+            "this server's weights were updated while it ran: they are not those in its model's "
+            "directory any more, and pages cannot be named after them",
+            remedy="restart the server with the new weights in a directory",
+        )

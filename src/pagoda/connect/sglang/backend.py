@@ -1,0 +1,274 @@
+"""SGLang's pages in the stores of one process: what its threads ask for, pool by pool.
+
+It knows host pools and names of pages, and none of SGLang's classes. Each call ends within
+store.restore_deadline: it moves a window of pages at a time, begins none in the second half of
+that time, and gives what it reads half of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pagoda.connect.counts import BOUNCED, Counts
+from pagoda.connect.sglang.held import GuardedPool, aside_of
+from pagoda.connect.sglang.library import Library
+from pagoda.connect.sglang.metrics import UNIT
+from pagoda.connect.sglang.pages import Buffers, InPlace, Pages, Staged, pages_of
+from pagoda.connect.sglang.shelves import Moved, Shelves, Volume
+from pagoda.core.errors import PagodaError
+
+KV = "kv"
+_WINDOW_BYTES = 64 << 20
+_BUSY_S, _IDLE_S = 0.02, 0.5  # how often our thread looks, with and without work under way
+_log = logging.getLogger("pagoda.connect")
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """A host pool. `owner` is the pool whose indices it has, once that is known; with `staged`
+    its pages can be moved without touching SGLang's memory while I/O goes on."""
+
+    pool: Any
+    pages: Pages
+    staged: Pages
+    guard: GuardedPool | None
+    owner: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """A batch of pages that was moved: how many bytes those that are `good` have, in what time."""
+
+    good: list[bool] = field(default_factory=list)
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Backend:
+    """The pages of one process. Any thread."""
+
+    def __init__(self, library: Library, *, in_place: bool) -> None:
+        self._library = library
+        self._in_place = in_place
+        self._deadline_s = library.settings.store.restore_deadline
+        self._pools: dict[str, _Pool] = {}
+        self._volumes: Mapping[str, Volume] | None = None
+        self._opening = threading.Lock()
+        self._shelves = Shelves()
+        self._clock = self._shelves.clock
+        self.counts = Counts(UNIT)
+        self._bounced = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._tend, name="pagoda-sglang", daemon=True)
+        self.on_tend: Callable[[], None] = lambda: None
+
+    # Pools.
+
+    def register(self, pool: Any, name: str) -> None:
+        """A host pool of SGLang. Raises UnsupportedModel for one whose bytes are not known."""
+        if name in self._pools:
+            return
+        pages = pages_of(pool, name, in_place=self._in_place)
+        aside = aside_of(pages.count, sum(pages.sizes)) if isinstance(pages, InPlace) else 0
+        guard = GuardedPool(pool, tokens=pages.tokens, aside=aside) if aside else None
+        staged = Staged(pages) if isinstance(pages, InPlace) else pages
+        self._pools[name] = _Pool(pool, pages, staged, guard, owner=KV if name == KV else "")
+
+    def derives(self, name: str, source: str | None) -> None:
+        """A pool has indices of its own, or those of another one."""
+        if name in self._pools:
+            self._pools[name].owner = source or name
+
+    def open(self) -> None:
+        """Open the stores. Raises TierError, such as DirectoryLocked when another server has a
+        directory, ModelError and SettingsError."""
+        with self._opening:
+            if self._volumes is None:
+                pools = {name: (one.pool, one.pages) for name, one in self._pools.items()}
+                self._volumes = self._library.open(pools, self._shelves, self.counts)
+                self._thread.start()
+
+    # Looking up.
+
+    def leading(self, names: Sequence[str]) -> int:
+        """How many leading pages of the KV could be read now."""
+        volume = self._volume(KV)
+        return self._shelves.leading(volume, names) if volume else 0
+
+    def present(self, pool: str, names: Sequence[str]) -> list[bool]:
+        """Which pages of a pool could be read now."""
+        volume = self._volume(pool)
+        return self._shelves.present(volume, names) if volume else [False] * len(names)
+
+    # Moving.
+
+    def get(self, pool: str, names: Sequence[str], indices: Any) -> Batch:
+        """Read pages to where SGLang wants them, up to the first that does not arrive."""
+        batch, began_s = Batch(), self._clock()
+        for window, own, pages, guard in self._windows(pool, names, indices, self._deadline_s / 2):
+            buffers = pages.room(own)
+            moved = self._shelves.load(self._open_volume(pool), names[window], buffers)
+            pages.take(own, buffers, moved.good)
+            self._over(guard, own, moved)
+            batch.good += moved.good
+            if not all(moved.good):
+                break
+        return self._told(batch, pool, names, began_s)
+
+    def set(self, pool: str, names: Sequence[str], indices: Any) -> Batch:
+        """Store pages; those that have no turn in time are not stored."""
+        batch, began_s = Batch(), self._clock()
+        until_s = began_s + self._deadline_s
+        for window, own, pages, guard in self._windows(pool, names, indices, self._deadline_s):
+            moved = self._shelves.save(
+                self._open_volume(pool), names[window], pages.filled(own), until_s=until_s
+            )
+            self._over(guard, own, moved)
+            batch.good += moved.good
+        self._skipped(pool, len(names) - len(batch.good))
+        return self._told(batch, pool, names, began_s)
+
+    def load(self, names: Sequence[str], buffers: Buffers) -> Batch:
+        """Read pages of the KV into memory that is the caller's until they are drained."""
+        return self._carried(names, buffers, self._shelves.load)
+
+    def save(self, names: Sequence[str], buffers: Buffers) -> Batch:
+        """Store pages of the KV from memory that nobody else uses."""
+        until_s = self._clock() + self._deadline_s
+
+        def move(volume: Volume, some: Sequence[str], pages: Buffers) -> Moved:
+            return self._shelves.save(volume, some, pages, until_s=until_s)
+
+        return self._carried(names, buffers, move)
+
+    # Progress.
+
+    def clear(self) -> int:
+        """Drop every page from this process's drives; returns how many segments those were."""
+        return self._shelves.clear()
+
+    @property
+    def held(self) -> int:
+        """Pages of host memory that I/O of an ended call may still touch."""
+        return sum(len(guard) for guard in self._guards())
+
+    def close(self) -> bool:
+        """Write what waits, and give the directories back; False when I/O is stuck."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        quiet = self._shelves.close(flush_s=self._library.settings.store.flush_deadline)
+        self._settle()
+        for guard in self._guards():
+            guard.leave()
+        return quiet
+
+    def _volume(self, name: str) -> Volume | None:
+        """Where a pool's pages are; None when nothing can be stored."""
+        if self._volumes is None:
+            try:
+                self.open()
+            except PagodaError:
+                _log.exception("nothing is stored or restored from now on")
+                self._volumes = {}
+        return (self._volumes or {}).get(name)
+
+    def _open_volume(self, name: str) -> Volume:
+        volume = self._volume(name)
+        assert volume is not None, "nothing is moved where nothing can be stored"
+        return volume
+
+    def _windows(
+        self, name: str, names: Sequence[str], indices: Any, seconds: float
+    ) -> Iterator[tuple[slice, Any, Pages, GuardedPool | None]]:
+        """Runs of pages with their indices, and how they are moved, until the time is over."""
+        if self._volume(name) is None or not self._whole(name, names, indices):
+            return
+        until_s = self._clock() + seconds
+        pages, guard = self._way(name)
+        step = max(1, _WINDOW_BYTES // sum(pages.sizes))
+        first = 0
+        while first < len(names) and self._clock() < until_s:
+            count = min(step, len(names) - first)
+            if guard is not None:
+                count = guard.begin(count)
+            if not count:
+                return
+            own = indices[first * pages.tokens : (first + count) * pages.tokens]
+            yield slice(first, first + count), own, pages, guard
+            first += count
+
+    def _whole(self, name: str, names: Sequence[str], indices: Any) -> bool:
+        tokens = self._pools[name].pages.tokens
+        if indices is not None and len(indices) == len(names) * tokens:
+            return True
+        _log.error("pool %s: %d pages do not have %d indices each", name, len(names), tokens)
+        return False
+
+    def _way(self, name: str) -> tuple[Pages, GuardedPool | None]:
+        """In place where the pool that owns the indices has pages set aside, else staged."""
+        one = self._pools[name]
+        owner = self._pools.get(one.owner)
+        if owner is None or owner.guard is None:
+            return one.staged, None
+        return one.pages, owner.guard
+
+    def _over(self, guard: GuardedPool | None, indices: Any, moved: Moved) -> None:
+        if guard is not None:
+            guard.end(indices, moved.ended)
+
+    def _carried(
+        self,
+        names: Sequence[str],
+        buffers: Buffers,
+        move: Callable[[Volume, Sequence[str], Buffers], Moved],
+    ) -> Batch:
+        volume = self._volume(KV)
+        batch, began_s = Batch(), self._clock()
+        if volume is not None and all(_sizes(page) == volume.sizes for page in buffers):
+            batch.good = move(volume, names, buffers).good
+        return self._told(batch, KV, names, began_s)
+
+    def _told(self, batch: Batch, pool: str, names: Sequence[str], began_s: float) -> Batch:
+        batch.seconds = self._clock() - began_s
+        volume = self._volume(pool)
+        batch.size_bytes = sum(batch.good) * sum(volume.sizes) if volume else 0
+        batch.good += [False] * (len(names) - len(batch.good))
+        return batch
+
+    def _skipped(self, pool: str, pages: int) -> None:
+        volume = self._volume(pool)
+        if volume is not None and pages:
+            self.counts.add(f"pagoda_skipped_{UNIT}", pages * len(volume.sizes), pool, "busy")
+
+    def _guards(self) -> list[GuardedPool]:
+        return [one.guard for one in self._pools.values() if one.guard is not None]
+
+    def _settle(self) -> None:
+        for guard in self._guards():
+            guard.settle()
+
+    def _tend(self) -> None:
+        """Take in what ends while SGLang does not call, and give pages back."""
+        pause_s = _IDLE_S
+        while not self._stop.wait(pause_s):
+            busy = self._shelves.poll()
+            self._settle()
+            self._count_copies()
+            self.on_tend()
+            pause_s = _BUSY_S if busy or self.held else _IDLE_S
+
+    def _count_copies(self) -> None:
+        """Of whole pages by us, and of segments below the store."""
+        forms = {id(form): form for one in self._pools.values() for form in (one.pages, one.staged)}
+        bounced = self._shelves.bounced() + sum(form.copied for form in forms.values())
+        self.counts.add(BOUNCED, bounced - self._bounced)
+        self._bounced = bounced
+
+
+def _sizes(page: Sequence[memoryview]) -> tuple[int, ...]:
+    return tuple(len(segment) for segment in page)
