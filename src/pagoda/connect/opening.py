@@ -24,7 +24,7 @@ from pagoda.settings.sources import (
 )
 from pagoda.settings.storage import store_plan
 from pagoda.settings.tree import Settings, user_directory
-from pagoda.store.executor import Runtime, ThreadExecutor
+from pagoda.store.executor import Kind, Lane, Runtime, ThreadExecutor
 from pagoda.store.fingerprint import weights_fingerprint
 from pagoda.store.open import open_store
 from pagoda.store.store import Store
@@ -96,4 +96,12 @@ def store_of(
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=telling(observer), wake=wake)
     plan = store_plan(settings, block_bytes=chunk_bytes, device_blocks=chunks)
-    return open_store(plan, runtime)
+    store = open_store(plan, runtime)
+    for level in store.levels():  # a thread's start takes milliseconds: not in an engine's step
+        for kind in (Kind.LOAD, Kind.STORE):
+            executor.submit(Lane(level.name, kind), _nothing)
+    return store
+
+
+def _nothing() -> None:
+    """The first job of a lane: its threads start with it."""
