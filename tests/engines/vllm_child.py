@@ -1,16 +1,20 @@
 """A real vLLM engine in a process of its own: commands as JSON lines in, answers out.
 
     {"do": "ask", "text": "…", "length": 700, "salt": "", "tokens": 8, "params": {}}
+    {"do": "many", "prompts": [[1, 2]], "tokens": 8}    several at once, by their tokens
     {"do": "reset"}            forgets what is cached on the device and in host memory
     {"do": "reset-device"}     forgets what is cached on the device
     {"do": "stick"}            from now on reads of drives hang, until
     {"do": "unstick"}
+    {"do": "faults", …}        from now on drives have these (vllm_faults.py); how many there were
     {"do": "metrics"}
     {"do": "calls"}            seconds of each call that vLLM's scheduler made of the tier
     {"do": "stop"}
 
 Started with the path of a JSON file: model, tiers, host_bytes, host (more of the connector's extra
-configuration, such as its eviction policy), wrong (true: the seal's check is off, so that changed
+configuration, such as its eviction policy), llm (more of vLLM's own arguments), beside (another
+connector's configuration: both work under a MultiConnector), pause_s (faults can be asked for, and
+a drive rests that long after one), wrong (true: the seal's check is off, so that changed
 bytes are served) and recorded (a file that takes what vLLM asks of PagodaPolicy).
 """
 
@@ -57,33 +61,31 @@ class Engine:
             from policy_recorder import record
 
             record(Path(plan["recorded"]))
+        if plan.get("pause_s"):
+            from vllm_faults import install
+
+            self._faults = install(pause_s=plan["pause_s"])
         from vllm import LLM
 
-        self._llm = LLM(
-            model=plan["model"],
-            enforce_eager=True,
-            max_model_len=4096,
-            max_num_batched_tokens=4096,
-            seed=7,
-            disable_log_stats=False,
-            kv_transfer_config={
-                "kv_connector": "OffloadingConnector",
-                "kv_role": "kv_both",
-                "kv_load_failure_policy": "recompute",
-                "kv_connector_extra_config": {
-                    "spec_name": "CpuTieringSpec",
-                    "spec_module_path": "cpu_tiering",
-                    "cpu_bytes_to_use": plan["host_bytes"],
-                    "secondary_tiers": plan["tiers"],
-                    **plan.get("host", {}),
-                },
-            },
-        )
+        own = {
+            "enforce_eager": True,
+            "max_model_len": 4096,
+            "max_num_batched_tokens": 4096,
+            "seed": 7,
+            "disable_log_stats": False,
+            "kv_transfer_config": _connectors(plan),
+        }
+        self._llm = LLM(model=plan["model"], **{**own, **plan.get("llm", {})})
 
     def do(self, command: dict[str, Any]) -> dict[str, Any]:
         match command["do"]:
             case "ask":
                 return self._ask(command)
+            case "many":
+                return {"answers": self._many(command)}
+            case "faults":
+                self._faults.begin(command)
+                return {"counts": self._faults.counts}
             case "reset":
                 self._llm.reset_prefix_cache(reset_connector=True)
             case "reset-device":
@@ -130,6 +132,18 @@ class Engine:
             "first_s": output.metrics.first_token_latency if output.metrics else None,
         }
 
+    def _many(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+        from vllm import SamplingParams
+
+        wanted = SamplingParams(
+            temperature=0.0, max_tokens=command["tokens"], ignore_eos=True, detokenize=False
+        )
+        prompts = [{"prompt_token_ids": tokens} for tokens in command["prompts"]]
+        return [
+            {"tokens": list(one.outputs[0].token_ids), "cached": one.num_cached_tokens}
+            for one in self._llm.generate(prompts, wanted, use_tqdm=False)
+        ]
+
     def _metrics(self) -> dict[str, float]:
         """What vLLM's /metrics shows, without its labels for engine and model."""
         from prometheus_client import REGISTRY
@@ -140,6 +154,27 @@ class Engine:
             name = sample.name + "".join(f",{k}={v}" for k, v in sorted(labels.items()))
             found[name] = found.get(name, 0) + sample.value
         return found
+
+
+def _connectors(plan: dict[str, Any]) -> dict[str, Any]:
+    """The connector's configuration, or that of two."""
+    both = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
+    offloading = {
+        "kv_connector": "OffloadingConnector",
+        **both,
+        "kv_connector_extra_config": {
+            "spec_name": "CpuTieringSpec",
+            "spec_module_path": "cpu_tiering",
+            "cpu_bytes_to_use": plan["host_bytes"],
+            "secondary_tiers": plan["tiers"],
+            **plan.get("host", {}),
+        },
+    }
+    if "beside" not in plan:
+        return offloading
+    children = [{**both, **plan["beside"]}, offloading]
+    extra = {"connectors": children}
+    return {"kv_connector": "MultiConnector", **both, "kv_connector_extra_config": extra}
 
 
 def _stoppable_reads() -> threading.Event:
