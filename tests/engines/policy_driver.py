@@ -56,6 +56,11 @@ class Traffic:
             self._step()
             check()
 
+    def drain(self) -> None:
+        """Let what runs come to its end."""
+        while self._running:
+            self._advance(self._running[0])
+
     def _step(self) -> None:
         rng = self._rng
         if len(self._running) < _OPEN and rng.random() < 0.4:

@@ -101,12 +101,8 @@ class NaiveHost:
                 del self.open[event["request"], group]
             keys = [key for key in request.keys if ends[key] <= reach]
             keys += [n for n in _chain(ends, group) if request.tokens < ends[n] <= reach]
-            ending = Ending(
-                keys=keys,
-                at_s=event["at_s"],
-                output_tokens=max(0, reach - request.tokens),
-                hint=request.hint,
-            )
+            made = max(0, reach - request.tokens)
+            ending = Ending(keys=keys, at_s=event["at_s"], output_tokens=made)
             over.append((request, ending))
         used = sorted((key for _, ending in over for key in ending.keys), key=ends.__getitem__)
         self.use([*used, *(n for names in seen for n in names if n not in ends)])

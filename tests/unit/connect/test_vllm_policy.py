@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vllm_policy_model import NaiveHost
 
+from pagoda.connect.vllm.chains import Chains
+from pagoda.connect.vllm.hosted import HostedChunks
 from pagoda.core.errors import SettingsError
-from pagoda.core.policy import REGISTRY
+from pagoda.core.identity import Key
+from pagoda.core.policy import REGISTRY, Ending, Hint, Lru, Request
 
 _CHUNKS = 16
 driver = fakes.from_engines("policy_driver")
@@ -100,6 +103,59 @@ def chain(first: int, count: int) -> list[bytes]:
     return [bytes([first, at]) * 16 + bytes(4) for at in range(count)]
 
 
+class Listening(Lru):
+    """A policy that notes what it is told of requests."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.told: list[Request | Ending] = []
+
+    def begin(self, request: Request) -> None:
+        self.told.append(request)
+
+    def end(self, request: Request, ending: Ending) -> None:
+        assert request in self.told, "nothing ends that has not begun"
+        self.told.append(ending)
+
+
+def test_a_policy_hears_of_a_request_with_its_whole_prompt_and_then_of_its_answer() -> None:
+    """Before its first chunk comes, though vLLM offers chunk by chunk; and with what it says of
+    its session. Another time, when nothing is lacking, it hears of it at the end."""
+    hosted = HostedChunks(16, Listening, clock=lambda: 7.0)
+    ends = {Key(name): 16 * (at + 1) for at, name in enumerate(chain(1, 4))}
+    prompt = list(ends)
+    visit = hosted.visit(Chains(ends), Hint.TOOL)
+    for at, name in enumerate(prompt):
+        hosted.lacks(visit, [name])
+        hosted.add(name, at)
+    answer = [Key(name) for name in chain(2, 2)]
+    ends.update({answer[0]: 80, answer[1]: 96})
+    hosted.lacks(visit, answer[:1])
+    hosted.add(answer[0], 9)
+    assert hosted.over(visit, [[*prompt, answer[0]]]) == prompt
+    again = hosted.visit(Chains(dict(ends)))
+    assert hosted.over(again, [prompt]) == prompt
+    policy = hosted._policy
+    assert isinstance(policy, Listening)
+    [came, over, back, gone] = policy.told
+    assert isinstance(came, Request)
+    assert (came.keys, came.tokens, came.hint) == (prompt, 64, Hint.TOOL)
+    assert isinstance(over, Ending)
+    assert (over.keys, over.output_tokens) == ([*prompt, answer[0]], 16)
+    assert (back.keys, gone.keys) == (prompt, prompt)
+    assert {one.at_s for one in policy.told} == {7.0}
+
+
+def test_nothing_is_kept_of_requests_that_are_over() -> None:
+    """Whoever runs for months does not grow: no table has a request that ended."""
+    policy = _with_policy("heat")
+    traffic = driver.Traffic(fakes.Manager(_CHUNKS, policy), fakes.ReqContext, seed=9)
+    traffic.run(600, lambda: None)
+    traffic.drain()
+    assert not policy.hosted._awaited_by
+    assert not policy.hosted._policy._open
+
+
 PROMPT = chain(1, 4)
 PIN = {"pagoda_pin": {"owner": "search"}}
 
@@ -119,6 +175,19 @@ def test_a_pinned_prompt_outlives_pressure_and_an_unpinned_one_does_not() -> Non
     assert all(host.there(PROMPT))
     assert not any(host.there(chain(2, 4)))
     host.ask(chain(3, 1), {"pagoda_unpin": "search"})
+    _press(host, 140)
+    assert not any(host.there(PROMPT))
+
+
+def test_a_pin_ends_by_itself() -> None:
+    """Without anybody's asking, though nothing but evictions go on."""
+    host, now_ms = Hosted(PagodaPolicy(16), 16), 0
+    host.policy.pins._wall_ms = lambda: now_ms
+    host.ask(PROMPT, {"pagoda_pin": {"owner": "search", "expires_s": 60.0}})
+    now_ms = 59_999
+    _press(host)
+    assert all(host.there(PROMPT))
+    now_ms = 60_000
     _press(host, 140)
     assert not any(host.there(PROMPT))
 
@@ -206,9 +275,7 @@ def test_the_policy_is_the_one_of_the_settings(
     entry = {"type": "PagodaTier", "settings": {"host": {"policy": "lru"}, "drive": {"path": "x"}}}
     extra = {"secondary_tiers": [{"type": "fs"}, entry]}
     transfer = SimpleNamespace(kv_connector_extra_config=extra)
-    vllm_config = SimpleNamespace(
-        model_config=None, cache_config=None, kv_transfer_config=transfer
-    )
+    vllm_config = SimpleNamespace(model_config=None, cache_config=None, kv_transfer_config=transfer)
     assert made() == "Lru"
     del vllm_config  # what `engine_config` finds above it
     monkeypatch.setenv("PAGODA_HOST_POLICY", "fastest")

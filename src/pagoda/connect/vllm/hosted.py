@@ -181,10 +181,7 @@ class HostedChunks:
         made = seen[chains.reaching(chain, request.tokens) :]
         asked = request.keys[: chains.reaching(request.keys, reach)]
         return request, Ending(
-            keys=[*asked, *made],
-            at_s=at_s,
-            output_tokens=max(0, reach - request.tokens),
-            hint=visit.hint,
+            keys=[*asked, *made], at_s=at_s, output_tokens=max(0, reach - request.tokens)
         )
 
     def _settle(self) -> None:
