@@ -27,6 +27,7 @@ from pagoda.cli.cache_flags import (
 )
 from pagoda.cli.cache_prefetch import prefetch
 from pagoda.cli.cache_prompt import prompt_body, required_prompt, salt_of
+from pagoda.cli.cache_quarantine import quarantine
 from pagoda.cli.cache_tables import show_cleared, show_holdings, show_lookup, show_ttls
 from pagoda.cli.console import output
 from pagoda.cli.flags import takes_settings
@@ -185,6 +186,7 @@ def ttl(  # noqa: PLR0913
 
 
 app.command("prefetch")(prefetch)
+app.command("quarantine")(quarantine)
 
 
 @app.command("drain")

@@ -168,6 +168,16 @@ class Ttl:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarredNamespace:
+    """A namespace (in hex) of which nothing is handed out or stored: since when, and why."""
+
+    namespace: str
+    tenant: str
+    since_s: int
+    detail: str
+
+
 def lineage(links: Iterable[tuple[Key, Key]], root: Key) -> set[Key]:
     """The keys of `root` and of every block that continues it, from (key, parent) pairs."""
     children: dict[Key, list[Key]] = {}

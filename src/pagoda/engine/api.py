@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
+from pagoda.core.holdings import (
+    BarredNamespace,
+    Cleared,
+    Holding,
+    Lookup,
+    Prefetched,
+    Scope,
+    TierStatus,
+    Ttl,
+)
 from pagoda.core.pins import PinStatus, PinWish
 from pagoda.core.policy.port import Hint
 
@@ -158,6 +167,14 @@ class Cache(Protocol):
 
     def clear(self, scope: Scope) -> Future[Cleared]:
         """Drop blocks of a scope from every tier; done once their headers were read back."""
+        ...
+
+    def quarantined(self) -> list[BarredNamespace]:
+        """Namespaces of which nothing is handed out or stored, the oldest first."""
+        ...
+
+    def lift(self, namespace: str) -> BarredNamespace:
+        """Hand out and store blocks of a namespace again; named by how it begins."""
         ...
 
     def ttls(self) -> list[Ttl]:

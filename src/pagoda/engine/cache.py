@@ -9,7 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from pagoda.core.errors import EngineBusy, EngineClosed, RequestError
-from pagoda.core.holdings import Cleared, Holding, Lookup, Prefetched, Scope, TierStatus, Ttl
+from pagoda.core.holdings import (
+    BarredNamespace,
+    Cleared,
+    Holding,
+    Lookup,
+    Prefetched,
+    Scope,
+    TierStatus,
+    Ttl,
+)
 from pagoda.core.pins import PinStatus, PinWish
 from pagoda.engine.api import Cache
 from pagoda.store.admin import Admin
@@ -66,6 +75,14 @@ class EngineCache(Cache):
                 remedy="a header could not be erased or read back; see the log, and clear again",
             )
         return sum(cleared.dropped.values())
+
+    def quarantined(self) -> list[BarredNamespace]:
+        found: list[BarredNamespace] = self._ask(self._admin.quarantined)
+        return found
+
+    def lift(self, namespace: str) -> BarredNamespace:
+        lifted: BarredNamespace = self._ask(lambda: self._admin.lift(namespace))
+        return lifted
 
     def ttls(self) -> list[Ttl]:
         found: list[Ttl] = self._ask(self._admin.ttls)

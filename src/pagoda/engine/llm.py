@@ -320,6 +320,7 @@ class LlmEngine(Engine):
             **{f"{name}_blocks_stored": count for name, count in lower.items()},
             **self._leaders(),
             **self._admin.pins.stats(),
+            "namespaces_quarantined": len(self._parts.store.quarantine),
             **{
                 f"{name}_scrub_progress": share
                 for name, share in self._parts.store.scrub_progress().items()

@@ -18,6 +18,7 @@ from pagoda.serve.body import parse_body
 from pagoda.serve.cache_schema import (
     ClearBody,
     DrainBody,
+    LiftBody,
     PromptBody,
     TtlBody,
     prompt_of,
@@ -49,6 +50,8 @@ class CacheEndpoints:
             Route("/cache/drain", self.drain, methods=["POST"]),
             Route("/cache/lookup", self.lookup, methods=["POST"]),
             Route("/cache/clear", self.clear, methods=["POST"]),
+            Route("/cache/quarantine", self.quarantined, methods=["GET"]),
+            Route("/cache/quarantine/lift", self.lift, methods=["POST"]),
             Route("/cache/ttl", self.ttls, methods=["GET"]),
             Route("/cache/ttl", self.set_ttl, methods=["POST"]),
             Route("/cache/prefetch", self.prefetches, methods=["GET"]),
@@ -87,6 +90,16 @@ class CacheEndpoints:
         clearing = await asyncio.to_thread(self._cache.clear, body.scope(prompt))
         cleared = await asyncio.wrap_future(clearing)
         return JsonResponse(asdict(cleared))
+
+    async def quarantined(self, request: Request) -> Response:
+        del request
+        found = await asyncio.to_thread(self._cache.quarantined)
+        return JsonResponse({"quarantined": [asdict(one) for one in found]})
+
+    async def lift(self, request: Request) -> Response:
+        body = await parse_body(request, LiftBody, self._traffic)
+        lifted = await asyncio.to_thread(self._cache.lift, body.namespace)
+        return JsonResponse(asdict(lifted))
 
     async def ttls(self, request: Request) -> Response:
         del request

@@ -12,7 +12,15 @@ from pagoda.engine.api import Engine
 from pagoda.serve.prompts import Tokens, completion_prompts, message_prompt
 from pagoda.serve.schema import STRICT, Message
 
-__all__ = ["ClearBody", "DrainBody", "PromptBody", "TtlBody", "prompt_of", "scope_of_query"]
+__all__ = [
+    "ClearBody",
+    "DrainBody",
+    "LiftBody",
+    "PromptBody",
+    "TtlBody",
+    "prompt_of",
+    "scope_of_query",
+]
 
 Salt = Annotated[str, Field(max_length=256)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
@@ -100,6 +108,13 @@ class DrainBody(BaseModel):
 
     model_config = STRICT
     tier: Name
+
+
+class LiftBody(BaseModel):
+    """POST /cache/quarantine/lift: the namespace, or how it begins."""
+
+    model_config = STRICT
+    namespace: Name
 
 
 async def prompt_of(body: PromptBody | ClearBody, engine: Engine) -> Tokens:

@@ -70,9 +70,11 @@ class Endpoints:
         if self._traffic.draining:
             return JsonResponse({"status": "shutting down"}, status_code=503)
         healthy = self._engine.healthy()
-        return JsonResponse(
-            {"status": "ok" if healthy else "unhealthy"}, status_code=200 if healthy else 503
-        )
+        answer: Json = {"status": "ok" if healthy else "unhealthy"}
+        barred = int(self._engine.stats().get("namespaces_quarantined", 0))
+        if barred:  # it serves all the same, and computes what it does not believe
+            answer["namespaces_quarantined"] = barred
+        return JsonResponse(answer, status_code=200 if healthy else 503)
 
     async def metrics(self, request: Request) -> Response:
         del request

@@ -15,19 +15,21 @@ import numpy as np
 
 from pagoda.core.errors import RequestError, TierError
 from pagoda.core.holdings import (
+    BarredNamespace,
     Cleared,
     Holding,
     Lookup,
     Prefetched,
     PrefetchState,
     Scope,
+    Selection,
     TierStatus,
     Ttl,
     tenant_id,
 )
 from pagoda.core.identity import ROOT, NamespaceId
 from pagoda.core.pins import PinWish
-from pagoda.store import census
+from pagoda.store import census, quarantine
 from pagoda.store.block import Block
 from pagoda.store.catalogue import Catalogue, Origin
 from pagoda.store.clearing import Above, Clearing
@@ -153,7 +155,8 @@ class Admin:
     def clear(self, scope: Scope, tell: Callable[[Cleared], None]) -> None:
         """Clear a scope in the background; `tell` is called at its end. What can be named
         without reading headers cannot be found any more once this returns. Prefetches that may
-        bring some of it up again are stopped. RequestError when the scope names nothing."""
+        bring some of it up again are stopped. A namespace that is cleared as a whole, everywhere,
+        is out of quarantine. RequestError when the scope names nothing."""
         selection = self._scopes.selection(scope)
         for prefetch in self._prefetches.values():
             if selection.may_name(prefetch.namespace):
@@ -164,10 +167,21 @@ class Admin:
             selection,
             self._device,
             runtime=self._runtime,
-            tell=tell,
+            tell=lambda cleared: self._cleared(selection, cleared, tell),
         )
         self._clearings.append(clearing)
         clearing.start()
+
+    def quarantined(self) -> list[BarredNamespace]:
+        """Namespaces in quarantine, the oldest first."""
+        return quarantine.listed(self._store.quarantine, self._catalogue)
+
+    def lift(self, namespace: str) -> BarredNamespace:
+        """Hand out and store blocks of a namespace again, which is named by how it begins.
+        RequestError for one that is not in quarantine."""
+        found = quarantine.named(self.quarantined(), namespace)
+        self._store.quarantine.lift(NamespaceId(bytes.fromhex(found.namespace)))
+        return found
 
     def ttls(self) -> list[Ttl]:
         """Times to live that are set."""
@@ -227,6 +241,16 @@ class Admin:
         return [prefetch.progress for prefetch in self._prefetches.values()]
 
     # Helpers.
+
+    def _cleared(
+        self, selection: Selection, cleared: Cleared, tell: Callable[[Cleared], None]
+    ) -> None:
+        whole = selection.below is None and selection.before_s is None
+        if whole and cleared.verified and not cleared.untouched:
+            for namespace in self._store.quarantine.entries():
+                if selection.may_name(namespace):
+                    self._store.quarantine.lift(namespace)
+        tell(cleared)
 
     def _running(self) -> int:
         states = [prefetch.progress.state for prefetch in self._prefetches.values()]

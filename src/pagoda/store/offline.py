@@ -6,10 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagoda.core.holdings import UNKNOWN
+from pagoda.core.holdings import UNKNOWN, BarredNamespace
+from pagoda.core.identity import NamespaceId
 from pagoda.seal.header import Seal
+from pagoda.store import quarantine
 from pagoda.store.catalogue import Catalogue
 from pagoda.store.inspect import DriveInspector
+from pagoda.store.quarantine import Quarantine
+from pagoda.tiers.drive.lock import DirectoryLock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,27 @@ def stored_in(directory: Path, *, before_s: float | None = None) -> list[Stored]
             seals[entry.seal.namespace].append(entry.seal)
     found = [_sum(some, catalogue) for some in seals.values()]
     return sorted(found, key=lambda one: -one.size_bytes)
+
+
+def quarantined_in(directory: Path) -> list[BarredNamespace]:
+    """Namespaces in quarantine, as a drive's directory says. Writes nothing, takes no lock.
+    Raises TierError for what is no drive."""
+    DriveInspector(directory)
+    return quarantine.listed(Quarantine([directory]), Catalogue([directory]))
+
+
+def lift_in(directory: Path, namespace: str) -> BarredNamespace:
+    """Take a namespace, named by how it begins, out of quarantine in a drive's directory. Raises
+    RequestError for one that is not there, DirectoryLocked while an engine has the directory."""
+    found = quarantine.named(quarantined_in(directory), namespace)
+    lock = DirectoryLock(directory, tier="drive")
+    try:
+        kept = Quarantine([directory])
+        kept.lift(NamespaceId(bytes.fromhex(found.namespace)))
+        kept.close()
+    finally:
+        lock.release()
+    return found
 
 
 def _sum(some: list[Seal], catalogue: Catalogue) -> Stored:

@@ -69,6 +69,8 @@ class Overview:
             next((i for i, row in enumerate(held) if row[at]), None) for at in range(len(keys))
         ]
         resident = next((at for at, tier in enumerate(fastest) if tier is None), len(keys))
+        if self._store.quarantine.bars(self._served.namespace_of(salt)):
+            resident = next((at for at in range(resident) if not held[0][at]), resident)
         width = self._served.block_tokens
         return Lookup(
             prompt_tokens=len(prompt),

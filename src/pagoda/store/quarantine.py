@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pagoda.core.errors import RequestError
 from pagoda.core.events import Barred, Observer, Unbarred, ignore
+from pagoda.core.holdings import UNKNOWN, BarredNamespace
 from pagoda.core.identity import DIGEST_BYTES, NamespaceId
 from pagoda.store import kept
+from pagoda.store.catalogue import Catalogue
 from pagoda.store.executor import Kind, Lane
 from pagoda.store.orders import Orders
 
@@ -140,6 +143,33 @@ class Quarantine:
         self._observer(
             Barred(namespace=namespace.hex(), since_s=entry.since_s, detail=entry.detail)
         )
+
+
+def listed(quarantine: Quarantine, catalogue: Catalogue) -> list[BarredNamespace]:
+    """What is in quarantine, the oldest first, and whose it is."""
+    return [
+        BarredNamespace(
+            namespace=name.hex(),
+            tenant=UNKNOWN if (origin := catalogue.origin(name)) is None else origin.tenant,
+            since_s=entry.since_s,
+            detail=entry.detail,
+        )
+        for name, entry in quarantine.entries().items()
+    ]
+
+
+def named(listed: Sequence[BarredNamespace], beginning: str) -> BarredNamespace:
+    """The one that begins so. RequestError for none, or several."""
+    found = [one for one in listed if one.namespace.startswith(beginning.lower())]
+    if len(found) != 1 or not beginning:
+        many = "several namespaces in quarantine begin" if found else "none in quarantine begins"
+        raise RequestError(
+            f"{many} with {beginning!r}",
+            param="namespace",
+            code="invalid_value" if found else "not_found",
+            remedy="`pagoda cache quarantine` shows those that are",
+        )
+    return found[0]
 
 
 Bars = Callable[[NamespaceId], bool]

@@ -10,6 +10,7 @@ from typing import Any
 from pagoda.core.errors import PagodaError, PinRefused, RequestError
 from pagoda.core.holdings import (
     SHARED,
+    BarredNamespace,
     Cleared,
     Holding,
     Lookup,
@@ -36,12 +37,14 @@ _MOST_TOKENS = 1024  # of a pin
 class FakeCache(Cache):
     """Blocks of 16 tokens: half of every prompt is resident in `host`, prefetches take three looks
     to end, and a pin may have 64 blocks. `asked` keeps each call; `failure` is raised by all, once
-    it is set. Clearings end at once unless `hold` is set; then they wait in `held`."""
+    it is set. Clearings end at once unless `hold` is set; then they wait in `held`. `barred`
+    is what is in quarantine."""
 
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     failure: PagodaError | None = None
     hold: bool = False
     held: list[Future[Cleared]] = field(default_factory=list)
+    barred: list[BarredNamespace] = field(default_factory=list)
     _ttls: dict[str | None, float] = field(default_factory=dict)
     _draining: set[str] = field(default_factory=set)
     _pins: list[PinStatus] = field(default_factory=list)
@@ -84,6 +87,18 @@ class FakeCache(Cache):
         else:
             done.set_result(cleared())
         return done
+
+    def quarantined(self) -> list[BarredNamespace]:
+        self._note("quarantined")
+        return list(self.barred)
+
+    def lift(self, namespace: str) -> BarredNamespace:
+        self._note("lift", namespace)
+        found = [one for one in self.barred if one.namespace.startswith(namespace)]
+        if not found:
+            raise RequestError("not in quarantine", param="namespace", code="not_found")
+        self.barred.remove(found[0])
+        return found[0]
 
     def ttls(self) -> list[Ttl]:
         self._note("ttls")

@@ -21,6 +21,7 @@ CALLS = [
     ("POST", "/cache/drain", {"tier": "drive"}),
     ("POST", "/cache/lookup", {"prompt": TEXT}),
     ("POST", "/cache/clear", {"all": True}),
+    ("GET", "/cache/quarantine", None),
     ("GET", "/cache/ttl", None),
     ("POST", "/cache/ttl", {"seconds": 1.0}),
     ("GET", "/cache/prefetch", None),
