@@ -34,6 +34,7 @@ VLLM = Surface(
                 "submit_store": ("job_metadata",),
                 "submit_load": ("job_metadata",),
                 "get_finished_jobs": (),
+                "has_pending_work": (),
                 "take_events": (),
                 "touch": ("keys", "req_context"),
                 "on_new_request": ("req_context",),

@@ -211,18 +211,29 @@ def test_what_exceeds_the_queue_is_skipped_and_counted(
     assert sum(len(job.bad) for job in jobs) == skipped
 
 
+def _gone(host: Host, count: int) -> list[bytes]:
+    """Names that are told as gone within the test's patience."""
+    found: list[bytes] = []
+    until_s = time.monotonic() + _PATIENCE_S
+    while len(found) < count and time.monotonic() < until_s:
+        found += host.tier.announced.take_gone()
+        time.sleep(0.005)
+    return found
+
+
 def test_chunks_that_left_are_told_once(opened: Open) -> None:
-    """Announced names are looked after in turn, until none of the dropped ones is left."""
+    """The tier's own thread looks after announced names, until none of the dropped ones is left."""
     host = opened()
     names = [b"one", b"two"]
     _saved(host, names)
-    assert host.tier.announce(names) == names
-    assert host.tier.announce(names) == []
-    assert host.tier.gone() == []
+    announced = host.tier.announced
+    assert announced.add(names) == names
+    assert announced.add(names) == []
+    assert announced.take_gone() == []
     with host.tier._lock:
         host.store.clear()
-    assert sorted(host.tier.gone()) == sorted(names)
-    assert host.tier.gone() == []
+    assert sorted(_gone(host, 2)) == sorted(names)
+    assert host.tier.stats()["chunks_announced"] == 0
 
 
 def test_engines_with_their_own_drives_share_through_the_remote_store(

@@ -12,8 +12,10 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from pagoda.connect.vllm.announced import Announced
 from pagoda.connect.vllm.asked import Asked
 from pagoda.connect.vllm.jobs import Finished, Job
+from pagoda.connect.vllm.names import NamesFile
 from pagoda.connect.vllm.namespace import key_of
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.store.block import Block
@@ -21,16 +23,24 @@ from pagoda.store.store import Store
 
 _BUSY_S, _IDLE_S = 0.02, 0.5  # how often the thread looks, with and without work under way
 _DRAIN_STEP_S = 0.01
-_SWEEP = 64  # announced chunks that are looked after at a time
+_BREATH_S = 0.001  # between looks after announced chunks
 
 Row = Callable[[int], memoryview]
 
 
 class Offload:
     """One engine's chunks in a store. `row` gives the memory of a chunk by its number; `tokens`
-    is how many tokens a chunk has."""
+    is how many tokens a chunk has; `names` keeps the names of announced chunks."""
 
-    def __init__(self, store: Store, namespace: NamespaceId, *, row: Row, tokens: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        namespace: NamespaceId,
+        *,
+        row: Row,
+        tokens: int,
+        names: NamesFile | None = None,
+    ) -> None:
         self._store = store
         self._clock = store.runtime.clock
         self._namespace = namespace
@@ -40,7 +50,9 @@ class Offload:
         self._jobs: list[Job] = []
         self._late: list[Job] = []  # told as over, while a thread may still write to their chunks
         self._asked: dict[str, Asked] = {}
-        self._announced: dict[bytes, None] = {}
+        self.announced = Announced(
+            self._key, self._which, file=names, executor=store.runtime.executor
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tend, name="pagoda-vllm", daemon=True)
         self._thread.start()
@@ -134,29 +146,25 @@ class Offload:
                     return
             self._store.runtime.executor.wait(_DRAIN_STEP_S)
 
-    # What is there, for those who route requests.
-
-    def announce(self, names: Iterable[bytes]) -> list[bytes]:
-        """Those of stored chunks that were not announced before; now they are."""
-        news = [name for name in names if name not in self._announced]
-        self._announced.update(dict.fromkeys(news))
-        return news
-
-    def gone(self) -> list[bytes]:
-        """Announced chunks that are not there any more. Looks at a few at a time, in turn."""
-        some = list(itertools.islice(self._announced, _SWEEP))
+    def stats(self) -> dict[str, float]:
+        """What can be said at any time: chunks of each tier, how far scrubbing is, jobs under way,
+        and chunks that routers were told of. Any thread."""
         with self._lock:
-            there = [self._there(self._key(name)) for name in some]
-        for name, found in zip(some, there, strict=True):
-            del self._announced[name]
-            if found:
-                self._announced[name] = None  # its next turn comes after all others'
-        return [name for name, found in zip(some, there, strict=True) if not found]
+            counts, passes = self._store.counts(), self._store.scrub_progress()
+            return {
+                **{f"{name}_blocks_stored": float(count) for name, count in counts.items()},
+                **{f"{name}_scrub_progress": share for name, share in passes.items()},
+                "jobs_under_way": float(len(self._jobs) + len(self._late)),
+                "chunks_announced": float(len(self.announced)),
+            }
 
     def close(self, *, flush_s: float) -> bool:
-        """Write what waits, within `flush_s`; False when I/O is stuck."""
+        """Write what waits, within `flush_s`; False when I/O is stuck. Once is enough."""
+        if self._stop.is_set():
+            return True
         self._stop.set()
         self._thread.join()
+        self.announced.close(flush_s)
         with self._lock:
             return self._store.close(flush_s=flush_s)
 
@@ -197,10 +205,17 @@ class Offload:
     def _there(self, key: Key) -> bool:
         return any(level.state.slot_of(key) is not None for level in self._store.levels())
 
+    def _which(self, keys: Sequence[Key]) -> list[bool]:
+        """Which of these are there. Any thread."""
+        with self._lock:
+            return [self._there(key) for key in keys]
+
     def _tend(self) -> None:
-        """Take in what ends while the scheduler does not step."""
+        """Take in what ends while the scheduler does not step, and look after what was
+        announced."""
         pause_s = _IDLE_S
         while not self._stop.wait(pause_s):
+            self.announced.look(pause_s, lambda: self._stop.wait(_BREATH_S))
             with self._lock:
                 self._store.poll()
                 pause_s = _IDLE_S if self._store.idle else _BUSY_S

@@ -5,6 +5,7 @@ All methods run in vLLM's scheduler and return at once, but for `drain_jobs` and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -26,19 +27,25 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from vllm.version import __version__ as vllm_version
 
 from pagoda.connect.counts import BOUNCED, Counts
+from pagoda.connect.endpoint import MetricsEndpoint, observing
 from pagoda.connect.opening import settings_of, store_of, weights_of
 from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT
 from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
+from pagoda.connect.vllm.names import NamesFile
 from pagoda.connect.vllm.namespace import namespace_of
 from pagoda.connect.vllm.offload import Offload
+from pagoda.core.identity import NamespaceId
+from pagoda.settings.tree import Settings
+from pagoda.store.store import Store
 from pagoda.tiers.drive import DriveTier
 
 
 class PagodaTier(SecondaryTierManager):
     """Chunks on Pagoda's drives and in its shared store. `settings` is a tree of Pagoda's
-    settings, `config` a file of them, `salt` parts tenants that must not share."""
+    settings, `config` a file of them, `salt` parts tenants that must not share; `metrics_port` is
+    where Pagoda's own metrics are shown, 0 for nowhere."""
 
     medium: ClassVar[Any] = Medium.STORAGE
 
@@ -53,6 +60,7 @@ class PagodaTier(SecondaryTierManager):
         config: str | None = None,
         salt: str = "",
         enable_kv_events: bool = False,
+        metrics_port: int = 0,
     ) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
@@ -68,24 +76,23 @@ class PagodaTier(SecondaryTierManager):
             salt=salt,
         )
         self._counts = Counts(UNIT)
-        self._store = store_of(
-            wanted,
-            chunk_bytes=self.block_size_bytes,
-            chunks=len(self._rows),
-            observer=self._counts,
-        )
+        self._endpoint = MetricsEndpoint(metrics_port, whose="PagodaTier") if metrics_port else None
+        self._store = self._open(wanted)
+        events_wanted = offloading_spec.kv_events_config.enable_kv_cache_events
+        self._events: list[Any] | None = [] if enable_kv_events and events_wanted else None
         self._offload = Offload(
             self._store,
             namespace.digest(),
             row=self._row,
             tokens=offloading.cache.tokens_per_hash * offloading.cache.blocks_per_chunk,
+            names=self._names(wanted, namespace.digest()),
         )
+        if self._endpoint:
+            self._endpoint.watch(self._offload.stats)
         self._flush_s = wanted.store.flush_deadline
         self._spec = offloading_spec
         self._held: HeldChunks | None = None
         self._bounced = 0
-        events_wanted = offloading_spec.kv_events_config.enable_kv_cache_events
-        self._events: list[Any] | None = [] if enable_kv_events and events_wanted else None
 
     def lookup(self, key: bytes, req_context: Any) -> Any:
         found = self._offload.find(key, req_context.req_id)
@@ -114,10 +121,16 @@ class PagodaTier(SecondaryTierManager):
             if job.held:
                 self._holding().hold(job.held)
 
+    def has_pending_work(self) -> bool:
+        """Whether the engine has to step without a request: routers wait for what is here."""
+        return self._events is not None and self._offload.announced.untold
+
     def take_events(self) -> Iterable[Any]:
         if self._events is None:
             return []
-        self._tell(self._offload.gone(), removed=True)
+        announced = self._offload.announced
+        self._tell(announced.take_found(), removed=False)
+        self._tell(announced.take_gone(), removed=True)
         told, self._events = self._events, []
         return told
 
@@ -143,6 +156,8 @@ class PagodaTier(SecondaryTierManager):
 
     def shutdown(self) -> None:
         self._offload.close(flush_s=self._flush_s)
+        if self._endpoint:
+            self._endpoint.close()
         self._rows = None  # vLLM takes its memory back
 
     @classmethod
@@ -171,6 +186,28 @@ class PagodaTier(SecondaryTierManager):
         stats.set_gauge(HELD, len(self._held) if self._held else 0)
         return stats
 
+    def _open(self, wanted: Settings) -> Store:
+        """The store, with those who listen to it."""
+        listening = (self._counts, self._endpoint) if self._endpoint else (self._counts,)
+        try:
+            return store_of(
+                wanted,
+                chunk_bytes=self.block_size_bytes,
+                chunks=len(self._rows),
+                observer=observing(*listening),
+            )
+        except BaseException:
+            if self._endpoint:
+                self._endpoint.close()  # a failed start leaves no port taken
+            raise
+
+    def _names(self, wanted: Settings, namespace: NamespaceId) -> NamesFile | None:
+        """The file of names in the first drive's directory, where events are told."""
+        directories = wanted.drive.directories(os.environ)
+        if self._events is None or not directories:
+            return None
+        return NamesFile(directories[0], namespace)
+
     def _row(self, chunk: int) -> memoryview:
         return memoryview(self._rows[chunk]).cast("B")
 
@@ -185,9 +222,9 @@ class PagodaTier(SecondaryTierManager):
         if self._events is None:
             return
         if job.loads:
-            self._tell(self._offload.gone(), removed=True)
+            self._offload.announced.look_after(job.bad)
         else:
-            self._tell(self._offload.announce(job.good), removed=False)
+            self._tell(self._offload.announced.add(job.good), removed=False)
 
     def _tell(self, names: list[bytes], *, removed: bool) -> None:
         if names and self._events is not None:
