@@ -17,6 +17,7 @@ from pagoda.core.errors import SettingsError
 from pagoda.core.events import Event, Observer
 from pagoda.settings.tree import Settings
 from pagoda.store.store import Store
+from pagoda.tiers.drive.superblock import PAGE_BYTES
 
 Pool = tuple[Any, Pages]  # a host pool of SGLang, and its pages
 
@@ -87,11 +88,11 @@ class Library:
         stores: dict[int, Store] = {}
         sizes = sorted(set(pages.sizes))
         for number, size in enumerate(sizes):
-            part = pages.sizes.count(size) * size / sum(pages.sizes)
+            part = pages.sizes.count(size) * _slot_bytes(size) / sum(map(_slot_bytes, pages.sizes))
             directory = name if len(sizes) == 1 else f"{name}-{number}"
             stores[size] = store_of(
                 placed(self.settings, f"{self.rank.directory}/{directory}", share * part),
-                chunk_bytes=size,
+                chunk_bytes=_slot_bytes(size),
                 chunks=pages.sizes.count(size) * pages.count,
                 observer=_labelled(observer, directory),
                 wake=shelves.wake,
@@ -123,9 +124,15 @@ def placed(settings: Settings, directory: str, share: float) -> Settings:
 
 
 def _weight(pool: Pool) -> int:
-    """Bytes of host memory: SGLang sizes its pools by how much of each is needed."""
+    """Bytes that as many pages take as are in host memory: SGLang sizes its pools by how much of
+    each is needed."""
     _, pages = pool
-    return pages.count * sum(pages.sizes)
+    return pages.count * sum(map(_slot_bytes, pages.sizes))
+
+
+def _slot_bytes(size: int) -> int:
+    """A segment's place on a drive."""
+    return -(-size // PAGE_BYTES) * PAGE_BYTES
 
 
 def _labelled(observer: Observer, directory: str) -> Callable[[Event], None]:

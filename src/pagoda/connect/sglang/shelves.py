@@ -160,9 +160,9 @@ class Shelves:
         """Write what waits, within `flush_s`; False when I/O is stuck."""
         until_s = self.clock() + flush_s
         with self._turn:
-            done = [store.close(flush_s=max(0.0, until_s - self.clock())) for store in self._stores]
-            self._stores.clear()
-        return all(done)
+            stores, self._stores = self._stores, []
+        # Without the lock: I/O threads need it to tell that they have ended.
+        return all([store.close(flush_s=max(0.0, until_s - self.clock())) for store in stores])
 
     def _ask(self, store: Store, prefixes: Iterable[tuple[NamespaceId, Sequence[Key]]]) -> None:
         """Have the shared store, if there is one, say what it has."""
