@@ -123,6 +123,7 @@ def test_zeroed_bytes_would_change_the_answer(
     trusted = DriveInspector(tmp_path).entries()[0][0].seal.payload_digest
     by_any = type("Any", (bytes,), {"__ne__": lambda self, other: False})
     monkeypatch.setattr(sealed, "digest", lambda payload: by_any(trusted))
+    monkeypatch.setattr(sealed, "digests", lambda payloads: [by_any(trusted)] * len(payloads))
     second = engine_of()
     again, usage = ask(second, tokens)
     assert usage.cached_restored > 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pagoda.core.holdings import Scope
 from pagoda.engine.api import CacheScope
 from pagoda.engine.llm import LlmEngine
 from pagoda.serve import ServeConfig, Server
@@ -60,14 +61,15 @@ def verify(url: str) -> Report:
 
 def test_pagoda_restores_what_it_computed(demo_model: Path, tmp_path: Path) -> None:
     """Alone and among others, exactly: its repeats do not differ, and neither does a restore."""
-    with served(demo_model, tmp_path, host="32MiB") as (url, _):
+    with served(demo_model, tmp_path, host="32MiB") as (url, engine):
         report = verify(url)
+        assert engine.cache.holdings(Scope()) == []  # its tenants are cleared behind it
     assert report.verdict is Verdict.EQUAL, report.as_text()
     assert [finding.verdict for finding in report.findings] == [Verdict.EQUAL] * 2
     assert {finding.floor for finding in report.findings} == {0.0}
     assert {finding.difference for finding in report.findings} == {0.0}
     assert report.restored_tokens() == 2 * 32
-    assert report.pushed_out == "/cache/reset"
+    assert report.pushed_out == ("/cache/reset",)
 
 
 def test_other_bytes_below_a_seal_that_is_not_checked_differ(
@@ -77,6 +79,7 @@ def test_other_bytes_below_a_seal_that_is_not_checked_differ(
     that would refuse it is off. A verdict of equal would prove nothing otherwise."""
     constant = type("Any", (bytes,), {"__ne__": lambda self, other: False})(bytes(16))
     monkeypatch.setattr(sealed, "digest", lambda payload: constant)
+    monkeypatch.setattr(sealed, "digests", lambda payloads: [constant] * len(payloads))
     with served(demo_model, tmp_path, host="0B") as (url, engine):
         monkeypatch.setattr(engine, "reset_cache", overwriting(engine, tmp_path))
         report = verify(url)

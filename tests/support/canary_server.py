@@ -37,6 +37,9 @@ class Behaviour:
     stores_after: int = 0  # resets until the lower tier has what it was given
     device_wrong: float = 0.0  # an error of prefixes on the device
     wrong: float = 0.0  # and of restored ones
+    tiers: bool = False  # a second tier below it, of which metrics tell as vLLM's do
+    below_wrong: float = 0.0  # an error of what that one restores
+    busy: int = 0  # resets that do not succeed, and say so, before each that does
     wrong_token: bool = False
     wrong_from: int = 0  # errors begin with this reset
     empty: bool = False
@@ -56,6 +59,9 @@ class CanaryServer:
         self.url = ""
         self.bodies: list[dict[str, Any]] = []
         self.resets: list[str] = []
+        self.cleared: list[str] = []
+        self._refused = 0
+        self._emptied_too = False  # the tier below the device
         self.restored_tokens = 0
         self.release = threading.Event()
         self._device: dict[tuple[str, ...], None] = {}
@@ -74,12 +80,19 @@ class CanaryServer:
             device, restored = self._look_up(words)
             return self._whole(body, words, device, restored, chat=chat)
 
-    def reset(self) -> None:
-        """Empty the device cache; what waited long enough is stored below."""
+    def reset(self, *, deep: bool) -> bool:
+        """Empty the device cache, and with `deep` the first tier below it; what waited long
+        enough is stored below. False while it is busy."""
         with self._lock:
+            self._refused += 1
+            if self._refused <= self.is_.busy:
+                return False
+            self._refused = 0
+            self._emptied_too = deep
             self._device.clear()
             self._pending = [(left - 1, key) for left, key in self._pending]
             self._lower |= {key for left, key in self._pending if left < 0}
+            return True
 
     def _look_up(self, words: tuple[str, ...]) -> tuple[int, int]:
         """Tokens of the prefix found on the device, and in all."""
@@ -117,7 +130,7 @@ class CanaryServer:
         shift += self.is_.noise * (self._asked[words[1:]] % 2)
         shift += self.is_.device_wrong * (device > 0)
         bad = restored > device and len(self.resets) >= self.is_.wrong_from
-        shift += self.is_.wrong * bad
+        shift += (self.is_.below_wrong if self._emptied_too else self.is_.wrong) * bad
         tokens = [self._token(words[1:], at, shift) for at in range(asked)]
         if self.is_.wrong_token and bad:
             tokens[2] = ("zinc", *tokens[2][1:])
@@ -156,7 +169,9 @@ class CanaryServer:
     def metrics(self) -> str:
         """In Prometheus' format."""
         name = "vllm:external_prefix_cache_hits"
-        return f'# TYPE {name} counter\n{name}_total{{engine="0"}} {self.restored_tokens}\n'
+        tiers = "# TYPE vllm:kv_offload_tiering_chunk_hits counter\n" * self.is_.tiers
+        counted = f'{name}_total{{engine="0"}} {self.restored_tokens}'
+        return f"{tiers}# TYPE {name} counter\n{counted}\n"
 
 
 def _logprobs(tokens: list[tuple[str, float, dict[str, float]]]) -> dict[str, Any]:
@@ -197,9 +212,13 @@ def _handler(server: CanaryServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-            if self.path == server.is_.reset:
+            path, _, query = self.path.partition("?")
+            if server.is_.reset and path == server.is_.reset:
                 server.resets.append(self.path)
-                server.reset()
+                self.send_json({"success": server.reset(deep=query == "reset_external=true")})
+                return
+            if path == "/cache/clear":
+                server.cleared.append(json.loads(raw)["cache_salt"])
                 self.send_json({})
                 return
             chat = self.path == "/v1/chat/completions"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -24,6 +25,7 @@ from pagoda.verify.metrics import HOST, CanaryMetrics, exported
 
 _STATUS = {Verdict.EQUAL: 0, Verdict.DIFFERS: 1, Verdict.UNKNOWN: 3}
 _MISUSED = 2
+_WIDTH = 80
 _SHORTEST_WATCH_S = 1.0
 
 
@@ -45,6 +47,14 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
         bool,
         typer.Option("--flood", help="Never call an endpoint that empties caches: flood them."),
     ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Empty vLLM's connector as well, whatever it then loses."),
+    ] = False,
+    need_restored: Annotated[
+        bool,
+        typer.Option("--need-restored", help="No verdict on the device cache alone: status 3."),
+    ] = False,
     watch: Annotated[
         str | None, typer.Option(metavar="TIME", help="Repeat so often, until Ctrl-C.")
     ] = None,
@@ -63,11 +73,19 @@ def command(  # noqa: PLR0913 - a command's parameters are its flags
     Asks prompts of several lengths cold, again from the device cache and, once they are pushed
     out of it, restored; alone and among others. Compares tokens and log-probabilities with what
     the server's own repeats differ by. Works with any OpenAI-compatible server that caches
-    prefixes. It pushes other users' prefixes out of the device cache, too.
+    prefixes. It pushes other users' prefixes out of the device cache, too. Where vLLM has tiers
+    below host memory, it empties that as well, and proves what comes back from them.
 
     Status 0: equal; 1: differs; 3: cannot tell, with the reason; 2: used in a wrong way.
     """
-    plan = Plan(model=model, lengths=_lengths(lengths), limit=requests, flood=flood)
+    plan = Plan(
+        model=model,
+        lengths=_lengths(lengths),
+        limit=requests,
+        flood=flood,
+        deep=deep,
+        need_restored=need_restored,
+    )
     plan.check()
     interval_s = None if watch is None else _seconds(watch, "--watch")
     if interval_s is None and runs is not None:
@@ -147,19 +165,21 @@ class Rounds:
             _tell_error(error, as_json=self._as_json)
             return _STATUS[Verdict.UNKNOWN]
         self._metrics.ran(report, at_s=time.time())
-        typer.echo(self._line(report))
+        line = json.dumps(report.as_dict()) if self._as_json else watched_line(report)
+        typer.echo(line)
         return _STATUS[report.verdict]
-
-    def _line(self, report: Report) -> str:
-        if self._as_json:
-            return json.dumps(report.as_dict())
-        return f"{time.strftime('%H:%M:%S')}  {report.as_text().splitlines()[-1]}"
 
     def _note(self, status: int) -> None:
         if _STATUS[Verdict.DIFFERS] not in {self._worst, status}:
             self._worst = max(self._worst, status)
         else:
             self._worst = _STATUS[Verdict.DIFFERS]
+
+
+def watched_line(report: Report, *, at: str | None = None) -> str:
+    """A run in a line: when it ended, and its outcome; two lines where it is longer than 80."""
+    line = f"{at or time.strftime('%H:%M:%S')}  {report.outcome()}"
+    return fill(line, _WIDTH, subsequent_indent=" " * 10)
 
 
 def _verification(client: Client, plan: Plan) -> Verification:

@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pagoda.core.errors import ServerError
 from pagoda.verify.client import Client
 
+# vLLM's tiers: emptying its connector empties host memory, and no tier below it.
+_TIERS = "vllm:kv_offload_tiering_"
 # The labels that mean the device; a metric without labels counts one place only.
 _RESTORED = {
     "pagoda_cached_tokens_total": ("place", {"device"}),
@@ -33,6 +35,15 @@ def read_counters(client: Client) -> Counters | None:
         return parse_counters(text)
     except (ServerError, ValueError):
         return None
+
+
+def tells_of_tiers(client: Client) -> bool:
+    """Whether vLLM's metrics show that tiers lie below its host memory."""
+    try:
+        reply = client.call("GET", "/metrics")
+    except ServerError:
+        return False
+    return reply.ok and _TIERS.encode() in reply.body
 
 
 def parse_counters(text: str) -> Counters | None:

@@ -21,17 +21,30 @@ class Proof:
     counted_by: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """How prompts were pushed out, and whether then nothing was left on the device (`sure`)."""
+
+    name: str
+    sure: bool
+
+
 def judged(
-    trial: Trial, *, counted: float | None, emptied: bool, salted: bool, concurrent: bool = False
+    trial: Trial,
+    emptied: Emptied,
+    *,
+    counted: float | None,
+    salted: bool,
+    concurrent: bool = False,
 ) -> Finding:
     """The verdict on a canary, and what proves that it was restored; figures as `doubt_of` has
     them."""
     answers = trial.crowd_restored if concurrent else trial.restored
-    doubt = doubt_of(trial, answers, counted=counted, emptied=emptied, salted=salted)
-    finding = judge(trial, doubt=doubt, concurrent=concurrent)
+    doubt = doubt_of(trial, answers, counted=counted, emptied=emptied.sure, salted=salted)
+    finding = replace(judge(trial, doubt=doubt, concurrent=concurrent), emptied=emptied.name)
     if doubt is not None:
         return finding
-    proof = proof_of(answers[-1], counted=counted, emptied=emptied, concurrent=concurrent)
+    proof = proof_of(answers[-1], counted=counted, emptied=emptied.sure, concurrent=concurrent)
     return replace(finding, restored=proof.restored, counted_by=proof.counted_by)
 
 
@@ -77,4 +90,6 @@ def _doubt(trial: Trial, answer: Answer, *, counted: float | None, emptied: bool
         return None
     if answer.restored or (answer.cached and emptied):
         return None if counted is None else Reason.CONTRADICTION
-    return Reason.NO_EVIDENCE if counted is None else Reason.NOT_RESTORED
+    if counted is None:
+        return Reason.NO_EVIDENCE
+    return Reason.NOT_PUSHED_OUT if answer.cached else Reason.NOT_RESTORED

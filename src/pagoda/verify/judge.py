@@ -7,7 +7,7 @@ other kernels on other shapes; how far that alone moves an answer is measured to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -33,6 +33,8 @@ class Reason(StrEnum):
 
     NOT_CACHED = "nothing was cached, even on the device"
     NOT_RESTORED = "nothing was restored"
+    NOT_PUSHED_OUT = "flooding was too little: the prompts were still on the device"
+    DEVICE_ONLY = "of the device cache alone, for nothing came from below it"
     NO_LOGPROBS = "the server gives no log-probabilities, and equal texts prove little"
     NOT_DETERMINISTIC = "the server's own repeats differ"
     EMPTY = "the answer is empty"
@@ -41,17 +43,19 @@ class Reason(StrEnum):
     NO_EVIDENCE = "nothing tells if the prefix was restored or still on the device"
     OTHER_SHAPE = "the restored prefix has another length, which alone may explain it"
     RESTORED = "the restored answer is not the computed one"
+    ANEW = "an answer that is said to be computed anew is not the one computed before"
     DEVICE = "the answer from the device cache is not the computed one"
 
 
 @dataclass(slots=True)
 class Trial:
-    """A canary's answers: computed under salts of their own, from the device, restored; and the
-    last two while others were answered."""
+    """A canary's answers: computed under salts of their own, from the device, from the device
+    under another salt, restored; and two of these while others were answered."""
 
     target: int
     cold: list[Answer] = field(default_factory=list)
     device: list[Answer] = field(default_factory=list)
+    device_apart: list[Answer] = field(default_factory=list)
     restored: list[Answer] = field(default_factory=list)
     crowd_device: list[Answer] = field(default_factory=list)
     crowd_restored: list[Answer] = field(default_factory=list)
@@ -64,11 +68,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The verdict on one canary, alone or among others, with the figures behind it. `restored`
-    are prompt tokens proven to come from below the device, `counted_by` what proves it."""
+    """The verdict on one canary, alone or among others, with the figures behind it. `emptied`
+    says how it was pushed out, `restored` are prompt tokens proven to come from below the device,
+    `counted_by` what proves it."""
 
     tokens: int
     concurrent: bool
+    emptied: str = ""
     verdict: Verdict
     reason: Reason | None = None
     first_token: int | None = None
@@ -128,8 +134,17 @@ def _decide(
         return Verdict.UNKNOWN, reason, _NOTHING
     if measured.shape is not None and _is_gross(measured.shape, measured.noise):
         return Verdict.DIFFERS, Reason.DEVICE, measured.shape
+    if doubt is Reason.NOT_RESTORED and _from_device(trial) and measured.shape is not None:
+        return _device_alone(trial, restored, measured, concurrent=concurrent)
     if doubt is not None or not restored:
         return Verdict.UNKNOWN, doubt or Reason.NOT_RESTORED, _NOTHING
+    return _compared(trial, restored, measured, concurrent=concurrent)
+
+
+def _compared(
+    trial: Trial, restored: Sequence[Answer], measured: _Measured, *, concurrent: bool
+) -> Decision:
+    """Restored answers against the one from the device cache."""
     found = largest(difference(trial.device[0], answer) for answer in restored)
     same_shape = not concurrent and all(_same_prefix(trial.device[0], a) for a in restored)
     if found.logprob is None:
@@ -141,10 +156,30 @@ def _decide(
     return verdict, Reason.RESTORED if certain else Reason.OTHER_SHAPE, found
 
 
+def _device_alone(
+    trial: Trial, restored: Sequence[Answer], measured: _Measured, *, concurrent: bool
+) -> Decision:
+    """For a prompt of which nothing came back from below: the device's answer is the computed
+    one, as far as another shape lets us tell, and what was computed anew is what it was before."""
+    assert measured.shape is not None, "the device had it"
+    if measured.shape.logprob is None:
+        return Verdict.UNKNOWN, Reason.NO_LOGPROBS, _NOTHING
+    found = largest(
+        difference(trial.device[0] if answer.cached else trial.cold[0], answer)
+        for answer in restored
+    )
+    changed = not concurrent and not _within(found, measured, same_shape=True)
+    if changed or _is_gross(found, measured.noise):
+        return Verdict.DIFFERS, Reason.ANEW, found
+    return Verdict.EQUAL, Reason.DEVICE_ONLY, measured.shape
+
+
 def _measure(trial: Trial, *, concurrent: bool) -> _Measured:
-    """The floor. Among others, batches change and with them the order of sums: what that does
-    to answers from the device counts as noise."""
+    """The floor. Under another salt the same prefix was computed anew, and a suffix of the same
+    length on it. Among others, batches change and with them the order of sums: what that does to
+    answers from the device counts as noise."""
     repeats = [widest(trial.cold), widest(trial.device)]
+    repeats += [difference(trial.device[0], answer) for answer in trial.device_apart]
     if concurrent:
         repeats += [difference(trial.device[0], answer) for answer in trial.crowd_device]
     cached = bool(trial.device) and trial.device[0].cached != 0
@@ -183,22 +218,61 @@ def _is_gross(found: Difference, noise: Difference) -> bool:
     return (found.logprob or 0.0) > max(GROSS, MARGIN * (noise.logprob or 0.0))
 
 
+def _from_device(trial: Trial) -> bool:
+    """Whether the server says that it answered from its device cache, under every salt."""
+    return all(answer.cached for answer in (*trial.device, *trial.device_apart))
+
+
 def _same_prefix(one: Answer, other: Answer) -> bool:
     return one.cached is not None and one.cached == other.cached
 
 
-def overall(findings: Sequence[Finding]) -> tuple[Verdict, Reason | None]:
+def overall(
+    findings: Sequence[Finding], *, need_restored: bool = False
+) -> tuple[Verdict, Reason | None]:
     """The verdict on the server: one difference decides; prompts too short for a block of it do
-    not count against those that are longer."""
+    not count against those that are longer, and a cache that gives nothing back at all not
+    against one that does. With `need_restored` the device cache alone proves nothing."""
     for finding in findings:
         if finding.verdict is Verdict.DIFFERS:
             return Verdict.DIFFERS, finding.reason
-    proven = [finding.tokens for finding in findings if finding.verdict is Verdict.EQUAL]
-    open_ones = [finding for finding in findings if finding.verdict is Verdict.UNKNOWN]
-    for finding in open_ones:
-        too_short = finding.reason in {Reason.NOT_CACHED, Reason.NOT_RESTORED} and (
-            bool(proven) and finding.tokens < min(proven)
-        )
-        if not too_short:
-            return Verdict.UNKNOWN, finding.reason
-    return (Verdict.EQUAL, None) if proven else (Verdict.UNKNOWN, Reason.NOT_CACHED)
+    ways = list(dict.fromkeys(finding.emptied for finding in findings))
+    groups = [[finding for finding in findings if finding.emptied == way] for way in ways]
+    spoken = [group for group in groups if not _is_silent(group)]
+    if spoken:
+        doubts = [_open_of(group, _is_restored) for group in spoken]
+    elif need_restored:
+        doubts = [Reason.NOT_RESTORED]
+    else:
+        doubts = [_open_of(findings, _is_equal)]
+    doubt = next((doubt for doubt in doubts if doubt is not None), None)
+    if doubt is not None:
+        return Verdict.UNKNOWN, doubt
+    return Verdict.EQUAL, None if spoken else Reason.DEVICE_ONLY
+
+
+_TOO_SHORT = {Reason.NOT_CACHED, Reason.NOT_RESTORED, Reason.DEVICE_ONLY}
+
+
+def _is_silent(group: Sequence[Finding]) -> bool:
+    """Whether nothing came back for any prompt: there is no cache where one was looked for."""
+    return all(finding.reason in _TOO_SHORT for finding in group)
+
+
+def _is_equal(finding: Finding) -> bool:
+    return finding.verdict is Verdict.EQUAL
+
+
+def _is_restored(finding: Finding) -> bool:
+    return _is_equal(finding) and finding.reason is not Reason.DEVICE_ONLY
+
+
+def _open_of(group: Sequence[Finding], proves: Callable[[Finding], bool]) -> Reason | None:
+    """What is left open by prompts of one group; None when it is proven."""
+    proven = [finding.tokens for finding in group if proves(finding)]
+    for finding in group:
+        too_short = finding.reason in _TOO_SHORT and bool(proven) and finding.tokens < min(proven)
+        if not proves(finding) and not too_short:
+            short = finding.reason is Reason.DEVICE_ONLY
+            return Reason.NOT_RESTORED if short else finding.reason
+    return None if proven else Reason.NOT_CACHED

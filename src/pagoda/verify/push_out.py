@@ -1,40 +1,44 @@
-"""Pushing prompts out of the device cache, so that the next answer has to restore them.
+"""Pushing prompts out of caches, so that the next answer has to restore them.
 
-Three servers have an endpoint that empties it and leaves what lies below; else it is flooded with
-prompts that nobody asks again. Either costs the server's other users their cached prefixes.
+Three servers have an endpoint that empties the device cache and leaves what lies below; else it
+is flooded with prompts that nobody asks again. vLLM can empty its connector as well, which shows
+what lies below host memory. Either costs the server's other users their cached prefixes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from pagoda.core.errors import ServerRefused
 from pagoda.verify.ask import Asker, Prompt
-from pagoda.verify.client import Client
+from pagoda.verify.client import Client, Reply
+from pagoda.verify.counters import tells_of_tiers
 
 _FLOOD_WORDS = 700
 _WORDS = "the old clock tower rang above a quiet square while rain fell on empty market stalls"
+_TRIES, _BUSY_S = 10, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A call that empties the device cache and nothing below."""
+    """A call that empties caches."""
 
     path: str
-    body: Mapping[str, object] | None
+    body: Mapping[str, object] | None = None
 
 
-ENDPOINTS = (
-    Endpoint("/cache/reset", {"scope": "device"}),  # Pagoda
-    Endpoint("/reset_prefix_cache", None),  # vLLM, in its development mode
-    Endpoint("/flush_cache", None),  # SGLang
-)
+PAGODA = Endpoint("/cache/reset", {"scope": "device"})
+VLLM = Endpoint("/reset_prefix_cache")  # in its development mode
+VLLM_CONNECTOR = Endpoint("/reset_prefix_cache?reset_external=true")
+SGLANG = Endpoint("/flush_cache")  # host memory as well; what is stored stays
+ENDPOINTS = (PAGODA, VLLM, SGLANG)
 
 
 class PushOut(Protocol):
-    """A way to empty the device cache."""
+    """A way to empty the device cache, and maybe what is next below."""
 
     name: str
     sure: bool  # nothing is left on the device
@@ -45,24 +49,34 @@ class PushOut(Protocol):
 
 
 class Reset:
-    """By an endpoint."""
+    """By an endpoint. Servers refuse while requests or transfers hold blocks: it is tried again
+    for some seconds."""
 
     sure = True
 
-    def __init__(self, client: Client, endpoint: Endpoint) -> None:
+    def __init__(
+        self, client: Client, endpoint: Endpoint, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.name = endpoint.path
         self._client = client
         self._endpoint = endpoint
+        self._sleep = sleep
 
     def __call__(self) -> None:
-        """Call it."""
-        if not (reply := self._client.call("POST", self._endpoint.path, self._endpoint.body)).ok:
-            raise ServerRefused(
-                f"{self._client.url}{self._endpoint.path} refuses (status {reply.status})",
-                url=self._client.url,
-                status=reply.status,
-                remedy="try again when it is idle, or flood it instead: --flood",
-            )
+        """Call it until it is done."""
+        for attempt in range(_TRIES):
+            if attempt:
+                self._sleep(_BUSY_S)
+            reply = self._client.call("POST", self._endpoint.path, self._endpoint.body)
+            if reply.ok and _succeeded(reply):
+                return
+        told = f"status {reply.status}" if not reply.ok else "it says that it did not succeed"
+        raise ServerRefused(
+            f"{self._client.url}{self._endpoint.path} refuses ({told})",
+            url=self._client.url,
+            status=reply.status,
+            remedy="try again when it is idle, or flood it instead: --flood",
+        )
 
 
 class Flood:
@@ -87,9 +101,28 @@ class Flood:
             self._asker.ask(prompt, answer_tokens=1)
 
 
-def find_reset(client: Client) -> Reset | None:
-    """The server's endpoint for it, tried once; None when it has none."""
+def find_resets(client: Client, *, deep: bool, sleep: Callable[[float], None]) -> list[Reset]:
+    """The server's endpoints, the first of them tried once; none when it has none. The second,
+    if there is one, empties what lies next below the device, too: where the server's tiers keep
+    what is below that, which its metrics tell, or where that is asked for (`deep`)."""
     for endpoint in ENDPOINTS:
-        if client.call("POST", endpoint.path, endpoint.body).ok:
-            return Reset(client, endpoint)
-    return None
+        if not client.call("POST", endpoint.path, endpoint.body).ok:
+            continue
+        deeper = endpoint is VLLM and (deep or tells_of_tiers(client))
+        found = [endpoint, VLLM_CONNECTOR] if deeper else [endpoint]
+        return [Reset(client, one, sleep=sleep) for one in found]
+    return []
+
+
+def is_pagoda(ways: list[PushOut]) -> bool:
+    """Whether a server that is emptied in these ways is Pagoda's own."""
+    return bool(ways) and ways[0].name == PAGODA.path
+
+
+def _succeeded(reply: Reply) -> bool:
+    """vLLM answers 200 with `success: false` while blocks are held."""
+    try:
+        told = reply.json()
+    except ValueError:
+        return True
+    return not (isinstance(told, Mapping) and told.get("success") is False)

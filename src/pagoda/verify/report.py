@@ -19,15 +19,15 @@ _HEADER = _ROW.format(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one run found. `pushed_out` says how prompts left the device cache, `counter` which
-    of the server's metrics counts what is restored."""
+    """What one run found. `pushed_out` says how prompts left the device cache, in each way that
+    the server has, `counter` which of its metrics counts what is restored."""
 
     url: str
     model: str
     verdict: Verdict
     reason: Reason | None
     manner: Manner
-    pushed_out: str
+    pushed_out: tuple[str, ...]
     counter: str | None
     findings: Sequence[Finding]
     requests: int
@@ -39,8 +39,11 @@ class Report:
 
     def as_text(self) -> str:
         """A line a prompt, with what proves it; then the verdict. Lines of 80 characters."""
-        lines = [line for finding in self.findings for line in _lines(finding)]
-        return "\n".join([*[_HEADER] * bool(lines), *lines, *self._ending()])
+        return "\n".join([*self._table(), *self._ending()])
+
+    def outcome(self) -> str:
+        """The verdict, and the reason where there is one."""
+        return f"{self.verdict.value}{f': {self.reason.value}' if self.reason else ''}"
 
     def worst(self) -> float:
         """The largest difference of any prompt; 0 when none was measured."""
@@ -52,15 +55,25 @@ class Report:
 
     def restored_tokens(self) -> int:
         """Prompt tokens of answers that were proven equal or different, and not computed."""
-        told = (f for f in self.findings if f.verdict is not Verdict.UNKNOWN)
+        told = (f for f in self.findings if f.verdict is not Verdict.UNKNOWN and f.counted_by)
         return sum(finding.cached or 0 for finding in told)
+
+    def _table(self) -> Iterator[str]:
+        """The findings, below a heading for each way to push out."""
+        for way in self.pushed_out:
+            group = [finding for finding in self.findings if finding.emptied == way]
+            if group:
+                yield f"after {way}"
+                yield _HEADER
+                for finding in group:
+                    yield from _lines(finding)
 
     def _ending(self) -> Iterator[str]:
         used = {by for finding in self.findings for by in finding.counted_by}
         meant = {
             USAGE: "restored tokens in an answer's usage",
             METRICS: f"{self.counter} of /metrics, which rose meanwhile",
-            RESET: f"cached tokens in an answer's usage, after {self.pushed_out}",
+            RESET: "cached tokens in an answer's usage, after the device cache was emptied",
         }
         yield ""
         for by, what in meant.items():
@@ -69,13 +82,12 @@ class Report:
         how = "chats" if self.manner.chat else "completions"
         salts = "salts of their own" if self.manner.salts else "prefixes of their own"
         yield from wrap(
-            f"{self.model} at {self.url}: {self.requests} {how} with {salts}, "
-            f"pushed out by {self.pushed_out}, {self.seconds:.1f} s",
+            f"{self.model} at {self.url}: {self.requests} {how} with {salts}, {self.seconds:.1f} s",
             _WIDTH,
             break_long_words=False,
             break_on_hyphens=False,
         )
-        yield f"{self.verdict.value}{f': {self.reason.value}' if self.reason else ''}"
+        yield from wrap(self.outcome(), _WIDTH)
 
 
 def _lines(finding: Finding) -> Iterator[str]:
@@ -91,7 +103,7 @@ def _lines(finding: Finding) -> Iterator[str]:
     if finding.first_token is not None:
         yield f"        first differing token {finding.first_token}"
     if finding.reason is not None:
-        yield f"        {finding.reason.value}"
+        yield from (f"        {line}" for line in wrap(finding.reason.value, _WIDTH - 8))
 
 
 def _figure(value: float | None, *, digits: int = 4) -> str:

@@ -1,4 +1,7 @@
-"""One run: each canary answered cold, from the device cache, restored; alone and among others."""
+"""One run: each canary answered cold, from the device cache, restored; alone and among others.
+
+Where a server can empty more than its device, that is done as well, and all is restored again.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ from pagoda.verify.ask import Asker, Prompt, settle
 from pagoda.verify.canaries import Canary, Fitted, fit, probes_at_most, unique_prefix
 from pagoda.verify.client import Client, chosen_model
 from pagoda.verify.counters import Counters, read_counters
-from pagoda.verify.evidence import judged
+from pagoda.verify.evidence import Emptied, judged
 from pagoda.verify.judge import Finding, Reason, Trial, Verdict, overall
-from pagoda.verify.push_out import Flood, PushOut, find_reset
+from pagoda.verify.push_out import Flood, PushOut, find_resets, is_pagoda
 from pagoda.verify.report import Report
+from pagoda.verify.salts import Salts
 
 LENGTHS = (63, 64, 65, 127, 128, 129, 257, 513)
 SHORTEST = 32
 _COLD, _DEVICE = 3, 2
-_EACH = probes_at_most() + _COLD + _DEVICE + 4  # restored, once more, and twice among others
+_WAYS, _BACK = 2, 3  # to push out, and answers after each: restored, once more, among others
+_EACH = probes_at_most() + 2 * _COLD - 1 + _DEVICE + 1 + _WAYS * _BACK
 _SETTING_UP = 12
 _SETTLE_TEXT_TOKENS = 300
 _POLLS, _POLL_S, _STORING_S = 5, 0.2, 2.0
@@ -35,12 +40,15 @@ def _quiet(text: str) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a run does. `limit` bounds the prompts that it sends, `flood` forbids endpoints that
-    empty caches."""
+    empty caches, `deep` allows to empty a connector of which nothing is known, `need_restored`
+    asks for more than a proof of the device cache."""
 
     model: str | None = None
     lengths: Sequence[int] = LENGTHS
     limit: int = 250
     flood: bool = False
+    deep: bool = False
+    need_restored: bool = False
 
     def needed(self) -> int:
         """The most prompts that a run sends, flooding apart."""
@@ -91,23 +99,27 @@ class Verification:
         self._tell = tell
         self._sleep = sleep
         self._counter: str | None = None
+        self._salts = Salts(rng)
 
     def run(self) -> Report:
         """The report. Raises ServerError when the server cannot be used to the end, unless a
         difference was found before."""
         began_s, before = time.monotonic(), self._client.asked
         asker = self._settle()
+        ways = self._ways(asker)
         cases = [self._fitted(asker, at, target) for at, target in enumerate(self._plan.lengths)]
-        push_out = self._push_out(asker)
-        findings = self._examine(asker, cases, push_out)
-        verdict, reason = overall(findings)
+        findings = self._examine(asker, cases, ways)
+        verdict, reason = overall(findings, need_restored=self._plan.need_restored)
+        if verdict is not Verdict.DIFFERS and is_pagoda(ways):
+            self._tell("clearing what the run left behind")
+            self._salts.clear(self._client)
         return Report(
             url=self._client.url,
             model=asker.model,
             verdict=verdict,
             reason=reason,
             manner=asker.manner,
-            pushed_out=push_out.name,
+            pushed_out=tuple(way.name for way in ways),
             counter=self._counter,
             findings=findings,
             requests=self._client.asked - before,
@@ -119,11 +131,11 @@ class Verification:
         self._tell("asking what the server understands")
         model = chosen_model(self._client, self._plan.model)
         text = Canary(topic=0, words=_SETTLE_TEXT_TOKENS).text(unique_prefix(self._rng))
-        prompt = Prompt(text, self._salt())
+        prompt = Prompt(text, self._salts.new())
         asker = settle(self._client, model=model, prompt=prompt)
         if asker.manner.salts:
             asker.ask(prompt, answer_tokens=1)
-            other = asker.ask(Prompt(text, self._salt()), answer_tokens=1)
+            other = asker.ask(Prompt(text, self._salts.new()), answer_tokens=1)
             if other.cached:  # the salt is ignored, or the report is false: prefixes tell which
                 asker.manner = replace(asker.manner, salts=False)
         return asker
@@ -132,60 +144,75 @@ class Verification:
         self._tell(f"fitting a prompt of {target} tokens")
 
         def measure(canary: Canary) -> int:
-            return asker.ask(self._prompt(asker, canary), answer_tokens=1).prompt_tokens
+            prompt = self._prompt(asker, canary, self._salts.aside)
+            return asker.ask(prompt, answer_tokens=1).prompt_tokens
 
         fitted: Fitted = fit(measure, topic=at, target=target)
-        return _Case(fitted.canary, self._prompt(asker, fitted.canary), Trial(target))
+        prompt = self._prompt(asker, fitted.canary, self._salts.new())
+        return _Case(fitted.canary, prompt, Trial(target))
 
-    def _prompt(self, asker: Asker, canary: Canary) -> Prompt:
-        """The canary's text where no cache holds it: under a new salt, else a new prefix."""
+    def _prompt(self, asker: Asker, canary: Canary, salt: str) -> Prompt:
+        """The canary's text under a salt; where a server has none, behind a new prefix."""
         prefix = "" if asker.manner.salts else unique_prefix(self._rng)
-        return Prompt(canary.text(prefix), self._salt())
+        return Prompt(canary.text(prefix), salt)
 
-    def _salt(self) -> str:
-        return f"pagoda-verify-{self._rng.getrandbits(64):016x}"
-
-    def _push_out(self, asker: Asker) -> PushOut:
-        """The server's own endpoint, else flooding with what the limit leaves."""
-        reset = None if self._plan.flood else find_reset(self._client)
-        if reset is not None:
-            return reset
+    def _ways(self, asker: Asker) -> list[PushOut]:
+        """The server's own endpoints, else flooding with what the limit leaves."""
+        plan = self._plan
+        resets: list[PushOut] = []
+        if not plan.flood:
+            resets += find_resets(self._client, deep=plan.deep, sleep=self._sleep)
+        if resets:
+            return resets
 
         def unique() -> Prompt:
-            return Prompt(unique_prefix(self._rng), self._salt())
+            return Prompt(unique_prefix(self._rng), self._salts.aside)
 
-        return Flood(asker, prompts=self._plan.limit - self._plan.needed(), unique=unique)
+        return [Flood(asker, prompts=plan.limit - plan.needed(), unique=unique)]
 
-    def _examine(self, asker: Asker, cases: Sequence[_Case], push_out: PushOut) -> list[Finding]:
-        salted, emptied = asker.manner.salts, push_out.sure
+    def _examine(
+        self, asker: Asker, cases: Sequence[_Case], ways: Sequence[PushOut]
+    ) -> list[Finding]:
         for case in cases:
             self._compute(asker, case)
         self._tell("answering all of them at the same time, from the device cache")
         self._crowd(asker, cases, restored=False)
-        self._restore(asker, cases, push_out)
-        findings = [
-            judged(case.trial, counted=case.counted, emptied=emptied, salted=salted)
-            for case in cases
+        findings: list[Finding] = []
+        for way in ways:
+            try:
+                self._examine_one(asker, cases, way, findings)
+            except ServerError:
+                if all(finding.verdict is not Verdict.DIFFERS for finding in findings):
+                    raise
+                break
+        return findings
+
+    def _examine_one(
+        self, asker: Asker, cases: Sequence[_Case], way: PushOut, findings: list[Finding]
+    ) -> None:
+        """Push out in one way; adds to `findings`, which stay when the server then dies."""
+        salted, emptied = asker.manner.salts, Emptied(way.name, way.sure)
+        for case in cases:
+            case.trial = replace(case.trial, restored=[], crowd_restored=[])
+        self._restore(asker, cases, way)
+        findings += [
+            judged(case.trial, emptied, counted=case.counted, salted=salted) for case in cases
         ]
-        try:
-            counted = self._restore_crowd(asker, cases, push_out)
-        except ServerError:
-            if any(finding.verdict is Verdict.DIFFERS for finding in findings):
-                return findings
-            raise
-        return findings + [
-            judged(case.trial, counted=counted, emptied=emptied, salted=salted, concurrent=True)
+        counted = self._restore_crowd(asker, cases, way)
+        findings += [
+            judged(case.trial, emptied, counted=counted, salted=salted, concurrent=True)
             for case in cases
         ]
 
     def _compute(self, asker: Asker, case: _Case) -> None:
-        """Cold under its own salt and under others, then from the device cache."""
+        """Cold under its own salt and under others, then each from the device cache."""
         trial = case.trial
         self._tell(f"computing {trial.target} tokens, and again from the device cache")
         trial.cold.append(asker.ask(case.prompt))
         if asker.manner.salts:
-            others = [Prompt(case.prompt.text, self._salt()) for _ in range(_COLD - 1)]
+            others = [Prompt(case.prompt.text, self._salts.new()) for _ in range(_COLD - 1)]
             trial.cold += [asker.ask(prompt) for prompt in others]
+            trial.device_apart = [asker.ask(prompt) for prompt in others]
         trial.device += [asker.ask(case.prompt) for _ in range(_DEVICE)]
 
     def _restore(self, asker: Asker, cases: Sequence[_Case], push_out: PushOut) -> None:

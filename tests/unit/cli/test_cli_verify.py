@@ -46,9 +46,10 @@ def test_text_has_a_line_a_prompt(pagoda: Any) -> None:
     """Length, verdict, figures and what counted them, then the verdict on all."""
     with canary_server(Behaviour(wrong=0.5)) as server:
         lines = pagoda("verify", server.url, *SHORT).out.splitlines()
-    assert re.match(r" +48 +alone +differs +32 +metrics +0\.5 +0$", lines[1])
-    assert re.match(r" +48 +among others +differs +32 ", lines[5])
-    assert [line.strip() for line in lines[2:9:2]] == [Reason.RESTORED] * 4
+    assert lines[0] == "after /reset_prefix_cache"
+    assert re.match(r" +48 +alone +differs +32 +metrics +0\.5 +0$", lines[2])
+    assert re.match(r" +48 +among others +differs +32 ", lines[6])
+    assert [line.strip() for line in lines[3:10:2]] == [Reason.RESTORED] * 4
     assert any("vllm:external_prefix_cache_hits_total" in line for line in lines)
     assert lines[-1].startswith("differs: ")
 
@@ -72,7 +73,7 @@ def test_text_shows_what_proves_that_something_was_restored(
         finding = json.loads(pagoda("verify", server.url, *SHORT, "--json").out)["findings"][0]
     assert finding["restored"] == restored
     assert finding["counted_by"] == [told] * (told is not None)
-    cells = shown[1].split()
+    cells = shown[2].split()
     assert cells[-4:-2] == ["-" if restored is None else str(restored), told or "-"]
     assert sum(line.startswith(f"{told}: ") for line in shown) == (told is not None)
 
@@ -82,6 +83,7 @@ FINDINGS = st.builds(
     Finding,
     tokens=st.integers(32, 100_000),
     concurrent=st.booleans(),
+    emptied=st.sampled_from(["/reset_prefix_cache", "/reset_prefix_cache?reset_external=true"]),
     verdict=st.sampled_from(Verdict),
     reason=st.none() | st.sampled_from(Reason),
     first_token=st.none() | st.integers(0, 11),
@@ -95,14 +97,18 @@ FINDINGS = st.builds(
 
 @given(st.lists(FINDINGS, max_size=4), st.sampled_from(Verdict), st.sampled_from(Reason))
 def test_text_fits_80_columns(findings: list[Finding], verdict: Verdict, reason: Reason) -> None:
-    """Every line of every report, but for a URL or a model's name that is longer itself."""
+    """Every line of every report and of every watched run, but for a URL or a model's name that
+    is longer itself."""
     report = Report(
         url="http://127.0.0.1:8000", model="HuggingFaceTB/SmolLM2-135M-Instruct",
         verdict=verdict, reason=reason, manner=Manner(chat=True, logprobs=True, salts=True),
-        pushed_out="/reset_prefix_cache", counter="vllm:external_prefix_cache_hits_total",
+        pushed_out=("/reset_prefix_cache", "/reset_prefix_cache?reset_external=true"),
+        counter="vllm:external_prefix_cache_hits_total",
         findings=findings, requests=10_000, seconds=12_345.6,
     )  # fmt: skip
-    assert all(len(line) <= 80 for line in report.as_text().splitlines())
+    watched = cli.watched_line(report, at="23:59:59")
+    assert all(len(line) <= 80 for line in (report.as_text() + "\n" + watched).splitlines())
+    assert report.outcome() == " ".join(watched.split()[1:])
 
 
 @pytest.mark.parametrize(

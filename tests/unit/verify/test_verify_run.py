@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from canary_server import Behaviour, CanaryServer, canary_server
@@ -54,6 +55,8 @@ def judged(behaviour: Behaviour, **plan: object) -> Report:
         Behaviour(shape=0.05),
         Behaviour(noise=0.02),
         Behaviour(stores_after=1),
+        Behaviour(busy=3),
+        Behaviour(tiers=True),
         Behaviour(reset="", device_tokens=320),
     ],
     ids=str,
@@ -64,7 +67,8 @@ def test_a_server_that_restores_what_it_computed_is_equal(behaviour: Behaviour) 
     report = judged(behaviour, limit=400)
     assert (report.verdict, report.reason) == (Verdict.EQUAL, None), report.as_text()
     assert {finding.concurrent for finding in report.findings} == {False, True}
-    assert [finding.tokens for finding in report.findings] == [*LENGTHS, *LENGTHS]
+    ways = 2 if behaviour.tiers else 1
+    assert [finding.tokens for finding in report.findings] == [*LENGTHS, *LENGTHS] * ways
     assert report.requests <= 400
 
 
@@ -76,6 +80,7 @@ def test_a_server_that_restores_what_it_computed_is_equal(behaviour: Behaviour) 
         Behaviour(wrong=0.01, chat=True),
         Behaviour(wrong=0.01, salts="refused"),
         Behaviour(wrong=0.01, shape=0.05),
+        Behaviour(below_wrong=0.01, tiers=True),
         Behaviour(wrong=0.3, noise=0.02),
         Behaviour(wrong=2.0, lower_block=32, shape=0.05),
         Behaviour(wrong=0.01, reset="", device_tokens=320),
@@ -128,8 +133,9 @@ def test_a_device_cache_that_is_wrong_differs() -> None:
     ("behaviour", "reason"),
     [
         (Behaviour(caches=False), Reason.NOT_CACHED),
-        (Behaviour(lower=False), Reason.NOT_RESTORED),
-        (Behaviour(lower=False, metrics=False), Reason.NOT_RESTORED),
+        (Behaviour(lower=False, logprobs="absent"), Reason.NO_LOGPROBS),
+        (Behaviour(lower=False, noise=2.0), Reason.NOT_DETERMINISTIC),
+        (Behaviour(lower=False, reports="nothing"), Reason.NOT_RESTORED),
         (Behaviour(logprobs="absent"), Reason.NO_LOGPROBS),
         (Behaviour(logprobs="refused"), Reason.NO_LOGPROBS),
         (Behaviour(noise=2.0), Reason.NOT_DETERMINISTIC),
@@ -138,7 +144,7 @@ def test_a_device_cache_that_is_wrong_differs() -> None:
         (Behaviour(reports="on repeats", lower=False), Reason.CONTRADICTION),
         (Behaviour(reports="nothing", metrics=False), Reason.NO_EVIDENCE),
         (Behaviour(reset="", metrics=False), Reason.NO_EVIDENCE),
-        (Behaviour(reset=""), Reason.NOT_RESTORED),
+        (Behaviour(reset=""), Reason.NOT_PUSHED_OUT),
         (Behaviour(empty=True), Reason.EMPTY),
     ],
     ids=str,
@@ -158,11 +164,81 @@ def test_a_small_difference_behind_another_prefix_is_left_open() -> None:
 def test_prompts_shorter_than_a_block_do_not_spoil_the_proof() -> None:
     """Nothing of them is ever stored; the longer ones are proven."""
     report = judged(Behaviour(lower_block=48), lengths=(40, 48, 49, 100))
-    by_length = {f.tokens: f.verdict for f in report.findings if not f.concurrent}
-    assert by_length == {
-        40: Verdict.UNKNOWN, 48: Verdict.UNKNOWN, 49: Verdict.EQUAL, 100: Verdict.EQUAL,
-    }  # fmt: skip
-    assert report.verdict is Verdict.EQUAL
+    by_length = {f.tokens: f.reason for f in report.findings if not f.concurrent}
+    assert by_length == {40: Reason.DEVICE_ONLY, 48: Reason.DEVICE_ONLY, 49: None, 100: None}
+    assert (report.verdict, report.reason) == (Verdict.EQUAL, None)
+    assert report.restored_tokens() == 2 * (48 + 96)
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        Behaviour(lower=False),
+        Behaviour(lower=False, metrics=False),
+        Behaviour(lower=False, shape=0.05),
+        Behaviour(lower=False, tiers=True),
+    ],
+    ids=str,
+)
+def test_a_device_cache_alone_is_proven_and_called_so(behaviour: Behaviour) -> None:
+    """Nothing lies below it, or what does has given nothing back: equal, with that reason, and
+    no restored token; cannot tell for whoever needs more."""
+    report = judged(behaviour)
+    assert (report.verdict, report.reason) == (Verdict.EQUAL, Reason.DEVICE_ONLY), report.as_text()
+    assert report.restored_tokens() == 0
+    report = judged(behaviour, need_restored=True)
+    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, Reason.NOT_RESTORED)
+
+
+def test_what_is_said_to_be_computed_anew_is_compared_as_well() -> None:
+    """A layer that restores other bytes and reports none of them is not called equal."""
+    with canary_server(Behaviour(wrong=0.01, reports="truth", metrics=False)) as server:
+        answer = server.answer
+
+        def lying(body: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+            before = server.restored_tokens
+            told = answer(body, chat=chat)
+            if server.restored_tokens > before:
+                told["usage"]["prompt_tokens_details"]["cached_tokens"] = 0
+            return told
+
+        server.answer = lying  # type: ignore[method-assign]
+        report = verify(server.url)
+    assert (report.verdict, report.reason) == (Verdict.DIFFERS, Reason.ANEW), report.as_text()
+
+
+def test_a_connector_of_which_nothing_is_known_is_emptied_on_request_only() -> None:
+    """Another's connector may lose what it stored; tiers that vLLM's metrics tell of do not."""
+    for behaviour, deep, emptied in (
+        (Behaviour(), False, False),
+        (Behaviour(), True, True),
+        (Behaviour(tiers=True), False, True),
+        (Behaviour(tiers=True, reset="/flush_cache"), True, False),
+    ):
+        with canary_server(behaviour) as server:
+            verify(server.url, lengths=(49,), deep=deep)
+            assert any("reset_external" in path for path in server.resets) is emptied
+
+
+def test_a_server_that_stays_busy_is_a_typed_error() -> None:
+    """It says that it did not empty its cache: nothing that it then answers is called restored."""
+    with (
+        canary_server(Behaviour(busy=10**6)) as server,
+        pytest.raises(ServerRefused, match="did not succeed"),
+    ):
+        verify(server.url)
+
+
+def test_a_pagoda_server_is_left_as_it_was() -> None:
+    """Every salt that was used is cleared there, nothing on servers of others; after a
+    difference all stays, to be looked into."""
+    with canary_server(Behaviour(reset="/cache/reset")) as server:
+        verify(server.url)
+        assert set(server.cleared) == set(salts_of(server))
+    for behaviour in (Behaviour(), Behaviour(reset="/cache/reset", wrong=0.5)):
+        with canary_server(behaviour) as server:
+            verify(server.url)
+            assert server.cleared == []
 
 
 @pytest.mark.parametrize(
@@ -228,7 +304,7 @@ def test_flooding_stays_within_the_limit_and_calls_no_endpoint() -> None:
         report = verify(server.url, limit=300, flood=True)
         assert server.resets == []
         assert report.requests == len(server.bodies) <= 300
-        assert (report.verdict, report.pushed_out) == (Verdict.EQUAL, "flooding")
+        assert (report.verdict, report.pushed_out) == (Verdict.EQUAL, ("flooding",))
 
 
 def salts_of(server: CanaryServer) -> Sequence[str]:
