@@ -320,7 +320,7 @@ class LlmEngine(Engine):
             **{f"{name}_blocks_stored": count for name, count in lower.items()},
             **self._leaders(),
             **self._admin.pins.stats(),
-            "namespaces_quarantined": len(self._parts.store.quarantine),
+            "namespaces_quarantined": self._parts.store.quarantine.count,
             **{
                 f"{name}_scrub_progress": share
                 for name, share in self._parts.store.scrub_progress().items()

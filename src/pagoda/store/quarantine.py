@@ -55,7 +55,9 @@ class Quarantine:
         self._writing = False
         self._observer: Observer = ignore
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many namespaces are in quarantine."""
         return len(self._entries)
 
     def tell(self, observer: Observer) -> None:

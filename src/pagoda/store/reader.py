@@ -163,7 +163,7 @@ class Reader:
         """Length of the prefix that nobody has a doubt about: none of it was bad of late, or lies
         in a level as a block of a namespace in quarantine. Changes nothing."""
         trusted = self._suspects.trusted(keys, self._clock())
-        if len(self._quarantine):
+        if self._quarantine.count:
             barred = (at for at, key in enumerate(keys[:trusted]) if self._barred(key))
             return next(barred, trusted)
         return trusted

@@ -9,9 +9,11 @@ import pytest
 from tests.support.cuda import FakeDriver
 
 from pagoda.core.errors import CapacityError, TierFault
+from pagoda.core.identity import NamespaceId
 from pagoda.machine.cuda import Cuda
 from pagoda.store.executor import Runtime
 from pagoda.store.open import StorePlan, open_store
+from pagoda.store.quarantine import Entry
 from pagoda.store.store import StoreConfig
 from pagoda.testing.executor import SteppedExecutor
 from pagoda.tiers.drive import DriveConfig, DriveTier
@@ -99,3 +101,13 @@ def test_pinning_that_must_be_and_cannot_is_refused(
         open_store(pinned(tmp_path, "on"), Runtime(executor=SteppedExecutor()))
     assert "auto" in caught.value.remedy
     open_store(pinned(tmp_path, "auto"), Runtime(executor=SteppedExecutor())).close(flush_s=1)
+
+
+def test_a_quarantine_is_kept_in_the_drives_directory(tmp_path: Path) -> None:
+    """What a store puts in quarantine, the next one over the same drive leaves alone."""
+    namespace = NamespaceId(b"q" * 32)
+    for known in (False, True):
+        store = open_store(plan(tmp_path), Runtime(executor=SteppedExecutor()))
+        assert store.quarantine.bars(namespace) == known
+        store.quarantine.add(namespace, Entry(7, "because"))
+        store.close(flush_s=1)

@@ -61,7 +61,7 @@ def test_it_survives_a_restart_and_ends_when_lifted(drives: list[Path]) -> None:
     assert events == [Barred(namespace=ONE.hex(), since_s=5, detail="because")]
     second.lift(ONE)
     second.close()
-    assert len(Quarantine(drives)) == 0
+    assert Quarantine(drives).count == 0
 
 
 def test_the_newest_copy_counts_and_a_damaged_one_is_told(
