@@ -27,7 +27,7 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(_ROOT / "src"), str(_ROOT / "tests" / "support")]
 
-from vllm_harness import Child, launch, pagoda_tier, story, vllm_home  # noqa: E402
+from vllm_harness import Child, launch, pagoda_tier, story, total, vllm_home  # noqa: E402
 
 from pagoda.lab.bench.host import facts, usable_cpus  # noqa: E402
 from pagoda.lab.bench.stats import Percentiles, Spread, paired_ratio  # noqa: E402
@@ -112,13 +112,8 @@ def restore(side: Side, prompts: Sequence[int], samples: Samples, *, turn: int) 
 def _account(child: Child, samples: Samples) -> None:
     for method, seconds in child.do("calls")["calls"].items():
         samples.calls[method] += seconds
-    found = child.do("metrics")["metrics"]
-    samples.restored_bytes += _sum(found, "pagoda_restored_bytes_total")
-    samples.bounced_copies += _sum(found, "pagoda_bounced_copies_total")
-
-
-def _sum(metrics: Mapping[str, float], name: str) -> float:
-    return sum(value for key, value in metrics.items() if key.split(",")[0] == name)
+    samples.restored_bytes += total(child, "pagoda_restored_bytes_total")
+    samples.bounced_copies += total(child, "pagoda_bounced_copies_total")
 
 
 def report(samples: Samples) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm_harness import Child, launch, pagoda_tier, story
+from vllm_harness import Child, launch, pagoda_tier, story, total
 
 from pagoda.tiers.drive import slab
 
@@ -28,12 +28,6 @@ Start = Callable[..., Child]
 
 
 STORY = story(1)
-
-
-def _total(child: Any, name: str) -> float:
-    """A counter of Pagoda over all its labels."""
-    found = child.do("metrics")["metrics"]
-    return sum(value for key, value in found.items() if key.split(",")[0] == name)
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -84,8 +78,8 @@ def test_an_answer_restored_after_a_restart_is_the_local_hits_to_the_bit(
     restored = child.ask(STORY, length=_PROMPT_TOKENS)
     assert _same(restored, answered[2])
     assert restored["cached"] == _CACHED_TOKENS
-    assert _total(child, "pagoda_restored_bytes_total") == 5 * _CHUNK_BYTES
-    assert _total(child, "pagoda_bounced_copies_total") == 0
+    assert total(child, "pagoda_restored_bytes_total") == 5 * _CHUNK_BYTES
+    assert total(child, "pagoda_bounced_copies_total") == 0
     refused = start(pagoda_tier(filled))
     assert "DirectoryLocked" in refused.began["failed"]
     assert str(filled) in refused.began["failed"]
@@ -100,7 +94,7 @@ def test_changed_bytes_change_the_answer_when_nobody_looks(
     child = start(pagoda_tier(filled), wrong=True)
     restored = child.ask(STORY, length=_PROMPT_TOKENS)
     assert restored["cached"] == _CACHED_TOKENS
-    assert _total(child, "pagoda_restored_bytes_total") == 5 * _CHUNK_BYTES
+    assert total(child, "pagoda_restored_bytes_total") == 5 * _CHUNK_BYTES
     assert not _same(restored, answered[2])
 
 
@@ -114,8 +108,8 @@ def test_changed_bytes_are_refused_and_computed_anew(
     computed = child.ask(STORY, length=_PROMPT_TOKENS)
     assert computed["cached"] == 0
     assert _same(computed, answered[1])
-    assert _total(child, "pagoda_refused_chunks_total") > 0
-    assert _total(child, "pagoda_restored_bytes_total") == 0
+    assert total(child, "pagoda_refused_chunks_total") > 0
+    assert total(child, "pagoda_restored_bytes_total") == 0
 
 
 def test_a_stuck_drive_costs_the_deadline_and_no_more(
@@ -128,8 +122,8 @@ def test_a_stuck_drive_costs_the_deadline_and_no_more(
     computed = child.ask(STORY, length=_PROMPT_TOKENS)
     assert computed["cached"] == 0
     assert _same(computed, answered[1])
-    assert _total(child, "pagoda_held_chunks") > 0
+    assert total(child, "pagoda_held_chunks") > 0
     child.do("unstick")
     again = child.ask(story(2), length=_PROMPT_TOKENS)
     assert again["cached"] == 0
-    assert _total(child, "pagoda_held_chunks") == 0
+    assert total(child, "pagoda_held_chunks") == 0

@@ -97,6 +97,14 @@ class Child:
         return answer
 
 
+def total(child: Child, name: str, **labels: str) -> float:
+    """A metric of the engine over all its series that have these labels."""
+    wanted = {f"{label}={value}" for label, value in labels.items()}
+    found = child.do("metrics")["metrics"].items()
+    series = ((key.split(","), value) for key, value in found)
+    return float(sum(value for (one, *has), value in series if one == name and wanted <= {*has}))
+
+
 def pagoda_tier(drive: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """PagodaTier's entry in vLLM's configuration, over one directory."""
     own = {
