@@ -107,7 +107,9 @@ class Backend:
     # Moving.
 
     def get(self, pool: str, names: Sequence[str], indices: Any) -> Batch:
-        """Read pages to where SGLang wants them, up to the first that does not arrive."""
+        """Read pages to where SGLang wants them, up to the first that does not arrive. Behind a
+        damaged one the rest is read all the same: SGLang computes it again and stores it, which
+        puts right what is known to be bad, and nothing else."""
         batch, began_s = Batch(), self._clock()
         for window, own, pages, guard in self._windows(pool, names, indices, self._deadline_s / 2):
             buffers = pages.room(own)
@@ -115,7 +117,7 @@ class Backend:
             pages.take(own, buffers, moved.good)
             self._over(guard, own, moved)
             batch.good += moved.good
-            if not all(moved.good):
+            if not all(moved.good) and not moved.damaged:
                 break
         return self._told(batch, pool, names, began_s)
 

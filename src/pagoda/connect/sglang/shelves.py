@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pagoda.connect.sglang.namespace import key_of
 from pagoda.core.identity import ROOT, Key, NamespaceId
-from pagoda.core.outcome import Hit
+from pagoda.core.outcome import Corrupt, Hit
 from pagoda.store.block import Block
 from pagoda.store.restore import Restore
 from pagoda.store.store import Store
@@ -50,10 +50,11 @@ class Volume:
 @dataclass(slots=True, eq=False)
 class Moved:
     """What became of pages: `good` were read and verified, or are stored. `ended` says of each
-    page whether no thread touches its buffers any more."""
+    page whether no thread touches its buffers any more; `damaged` that one was read and is bad."""
 
     good: list[bool]
     ended: list[Callable[[], bool]]
+    damaged: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -119,8 +120,10 @@ class Shelves:
         with self._turn:
             orders = self._order(volume, names, into)
             self._wait(lambda: all(restore.done for page in orders for restore in page))
-            good = [all(map(_arrived, page)) for page in orders]
-        return Moved(good, [_drained(page) for page in orders])
+            outcomes = [[one for restore in page for one in restore.outcomes] for page in orders]
+        good = [all(isinstance(one, Hit) for one in page) for page in outcomes]
+        damaged = any(isinstance(one, Corrupt) for page in outcomes for one in page)
+        return Moved(good, [_drained(page) for page in orders], damaged)
 
     def save(
         self,
@@ -233,10 +236,6 @@ class Shelves:
             deadlines = [store.next_deadline_s() for store in self._stores]
             next_s = min((at_s for at_s in deadlines if at_s is not None), default=until_s)
             self._turn.wait(max(0.001, min(next_s - now_s, until_s - now_s, _STEP_S)))
-
-
-def _arrived(restore: Restore) -> bool:
-    return all(isinstance(outcome, Hit) for outcome in restore.outcomes)
 
 
 def _drained(restores: Sequence[Restore]) -> Callable[[], bool]:
