@@ -28,6 +28,7 @@ Start = Callable[..., Child]
 
 
 STORY = story(1)
+_TELLING = {"enable_kv_events": True}
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -40,7 +41,8 @@ def answered(
 ) -> tuple[Path, Answer, Answer]:
     """A directory that an engine has filled and left, its cold answer, and its local hit's."""
     directory = tmp_path_factory.mktemp("filled")
-    child = launch(vllm_python, demo_model, directory, pagoda_tier(directory / "kv"))
+    tier = {**pagoda_tier(directory / "kv"), **_TELLING}
+    child = launch(vllm_python, demo_model, directory, tier, events=True)
     try:
         cold = child.ask(STORY, length=_PROMPT_TOKENS)
         local = child.ask(STORY, length=_PROMPT_TOKENS)
@@ -83,6 +85,24 @@ def test_an_answer_restored_after_a_restart_is_the_local_hits_to_the_bit(
     refused = start(pagoda_tier(filled))
     assert "DirectoryLocked" in refused.began["failed"]
     assert str(filled) in refused.began["failed"]
+
+
+def _announced(child: Child) -> list[list[str]]:
+    """Chunks that routers were told PagodaTier has, in the order in which they were."""
+    events = child.do("events")["events"]
+    own = [one for one in events if one["ownership"] == "PagodaTier"]
+    assert {(one["kind"], one["medium"]) for one in own} <= {("BlockStored", "STORAGE")}
+    return [one["hashes"] for one in own]
+
+
+def test_what_a_drive_holds_is_announced_after_a_restart(start: Start, filled: Path) -> None:
+    """Five chunks that another process stored, before any of them is asked for, and once."""
+    child = start({**pagoda_tier(filled), **_TELLING}, events=True)
+    child.ask("Good morning.", length=3)
+    announced = _announced(child)
+    assert len(announced) == len(set(map(tuple, announced))) == _CACHED_TOKENS // 128
+    child.ask(STORY, length=_PROMPT_TOKENS)
+    assert _announced(child) == []
 
 
 def test_changed_bytes_change_the_answer_when_nobody_looks(

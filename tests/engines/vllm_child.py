@@ -9,11 +9,13 @@
     {"do": "faults", …}        from now on drives have these (vllm_faults.py); how many there were
     {"do": "metrics"}
     {"do": "calls"}            seconds of each call that vLLM's scheduler made of the tier
+    {"do": "events"}           what was published for routers since the last time
     {"do": "stop"}
 
 Started with the path of a JSON file: model, tiers, host_bytes, host (more of the connector's extra
 configuration, such as its eviction policy), llm (more of vLLM's own arguments), beside (another
-connector's configuration: both work under a MultiConnector), pause_s (faults can be asked for, and
+connector's configuration: both work under a MultiConnector), events (true: vLLM publishes events
+for routers), pause_s (faults can be asked for, and
 a drive rests that long after one), wrong (true: the seal's check is off, so that changed
 bytes are served) and recorded (a file that takes what vLLM asks of PagodaPolicy).
 """
@@ -22,10 +24,11 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import vllm_probes as probes
 
 
 def main() -> None:
@@ -53,10 +56,10 @@ class Engine:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.times: dict[str, list[float]] = {}
         if plan.get("wrong"):
-            _serve_anything()
-        self._stuck = _stoppable_reads()
+            probes.serve_anything()
+        self._stuck = probes.stoppable_reads()
         if plan.get("timed"):
-            _time_calls(self.times)
+            probes.time_calls(self.times)
         if plan.get("recorded"):
             from policy_recorder import record
 
@@ -74,18 +77,24 @@ class Engine:
             "seed": 7,
             "disable_log_stats": False,
             "kv_transfer_config": _connectors(plan),
+            "kv_events_config": {"enable_kv_cache_events": bool(plan.get("events"))},
         }
         self._llm = LLM(model=plan["model"], **{**own, **plan.get("llm", {})})
+        self._told = probes.published(self._llm)
 
     def do(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry out a command; what it answers."""
+        answers = {
+            "ask": self._ask,
+            "many": self._many,
+            "faults": lambda faults: {"counts": self._faults.begin(faults)},
+            "metrics": lambda _: {"metrics": self._metrics()},
+            "calls": lambda _: {"calls": self.times},
+            "events": lambda _: {"events": self._events()},
+        }
+        if command["do"] in answers:
+            return answers[command["do"]](command)
         match command["do"]:
-            case "ask":
-                return self._ask(command)
-            case "many":
-                return {"answers": self._many(command)}
-            case "faults":
-                self._faults.begin(command)
-                return {"counts": self._faults.counts}
             case "reset":
                 self._llm.reset_prefix_cache(reset_connector=True)
             case "reset-device":
@@ -95,10 +104,6 @@ class Engine:
             case "unstick":
                 self._stuck.set()
                 time.sleep(0.5)  # the threads come out of the drive
-            case "metrics":
-                return {"metrics": self._metrics()}
-            case "calls":
-                return {"calls": self.times}
         return {}
 
     def stop(self) -> None:
@@ -132,17 +137,22 @@ class Engine:
             "first_s": output.metrics.first_token_latency if output.metrics else None,
         }
 
-    def _many(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+    def _many(self, command: dict[str, Any]) -> dict[str, Any]:
         from vllm import SamplingParams
 
         wanted = SamplingParams(
             temperature=0.0, max_tokens=command["tokens"], ignore_eos=True, detokenize=False
         )
         prompts = [{"prompt_token_ids": tokens} for tokens in command["prompts"]]
-        return [
+        answers = [
             {"tokens": list(one.outputs[0].token_ids), "cached": one.num_cached_tokens}
             for one in self._llm.generate(prompts, wanted, use_tqdm=False)
         ]
+        return {"answers": answers}
+
+    def _events(self) -> list[dict[str, Any]]:
+        told, self._told[:] = list(self._told), []
+        return told
 
     def _metrics(self) -> dict[str, float]:
         """What vLLM's /metrics shows, without its labels for engine and model."""
@@ -175,65 +185,6 @@ def _connectors(plan: dict[str, Any]) -> dict[str, Any]:
     children = [{**both, **plan["beside"]}, offloading]
     extra = {"connectors": children}
     return {"kv_connector": "MultiConnector", **both, "kv_connector_extra_config": extra}
-
-
-def _stoppable_reads() -> threading.Event:
-    """Reads of drives begin while the event is set."""
-    from pagoda.tiers.drive import DriveTier
-
-    free, read = threading.Event(), DriveTier.read
-    free.set()
-
-    def wait_and_read(self: Any, slots: Any, into: Any) -> Any:
-        free.wait()
-        return read(self, slots, into)
-
-    DriveTier.read = wait_and_read
-    return free
-
-
-def _serve_anything() -> None:
-    """Switch the check of seals off: what was read is served, whatever it is."""
-    from pagoda.tiers import sealed
-
-    def believe(self: Any, order: Any, arrived: Any, target: Any, buffer: Any) -> Any:
-        return arrived if isinstance(arrived, sealed.Unavailable) else self._hit
-
-    sealed.SealedTier._judge = believe
-
-
-def _time_calls(times: dict[str, list[float]]) -> None:
-    """Measure every call of the tier's methods that a step makes."""
-    from pagoda.connect.vllm import PagodaTier
-
-    for name in (
-        "lookup submit_store submit_load touch on_new_request on_request_finished "
-        "on_schedule_end take_events get_stats"
-    ).split():
-        setattr(PagodaTier, name, _timed(getattr(PagodaTier, name), times.setdefault(name, [])))
-    jobs, spent = PagodaTier.get_finished_jobs, times.setdefault("get_finished_jobs", [])
-
-    def finished(self: Any) -> Any:
-        began_s = time.perf_counter()
-        found = jobs(self)
-        for job in found:
-            spent.append(time.perf_counter() - began_s)
-            yield job
-            began_s = time.perf_counter()
-        spent.append(time.perf_counter() - began_s)
-
-    PagodaTier.get_finished_jobs = finished
-
-
-def _timed(method: Any, spent: list[float]) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        began_s = time.perf_counter()
-        try:
-            return method(*args, **kwargs)
-        finally:
-            spent.append(time.perf_counter() - began_s)
-
-    return call
 
 
 if __name__ == "__main__":

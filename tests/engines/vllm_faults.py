@@ -23,11 +23,12 @@ class Faults:
         self.counts = {"eio": 0, "late": 0, "full": 0}
         self.begin({})
 
-    def begin(self, wanted: dict[str, Any]) -> None:
-        """Other faults, or none."""
+    def begin(self, wanted: dict[str, Any]) -> dict[str, int]:
+        """Other faults, or none; how many there have been."""
         self._eio, self._late = wanted.get("eio", 0.0), wanted.get("late", 0.0)
         self._late_s, self._full = wanted.get("late_s", 0.0), wanted.get("full", False)
         self._rng.seed(wanted.get("seed", 0))
+        return self.counts
 
     def on_read(self) -> None:
         with self._lock:
