@@ -10,7 +10,16 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 
-from pagoda.core.events import Event, Refused, Restored, Scrubbed, Skipped, Stored
+from pagoda.core.events import (
+    Barred,
+    Checked,
+    Event,
+    Refused,
+    Restored,
+    Scrubbed,
+    Skipped,
+    Stored,
+)
 
 BOUNCED = "pagoda_bounced_copies"
 _MOVED = ("tier",)
@@ -33,6 +42,11 @@ def counters(unit: str) -> Mapping[str, tuple[Labels, str]]:
         ),
         f"pagoda_skipped_{unit}": (_LOST, f"{them} that were not stored."),
         f"pagoda_scrub_bad_{unit}": (_MOVED, f"{them} found bad before anybody asked for them."),
+        f"pagoda_checked_{unit}": (
+            ("tier", "verdict"),
+            f"{them} held against the same, computed again: equal, close, wrong or unread.",
+        ),
+        "pagoda_quarantines": ((), "Times that a namespace was found in or put in quarantine."),
         BOUNCED: ((), f"{them} copied in memory because their place there is not aligned."),
     }
 
@@ -60,6 +74,10 @@ class Counts:
                 self.add(f"pagoda_skipped_{self._unit}", blocks, tier, str(reason))
             case Scrubbed(tier=tier, bad=bad):
                 self.add(f"pagoda_scrub_bad_{self._unit}", bad, tier)
+            case Checked(tier=tier, verdict=verdict):
+                self.add(f"pagoda_checked_{self._unit}", 1, tier, str(verdict))
+            case Barred():
+                self.add("pagoda_quarantines", 1)
             case _:
                 pass
 

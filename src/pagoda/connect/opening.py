@@ -15,6 +15,7 @@ from pagoda.core.errors import SettingsError
 from pagoda.core.events import Observer
 from pagoda.settings.load import resolve
 from pagoda.settings.sources import (
+    DEFAULT,
     Origin,
     Rank,
     environment_layer,
@@ -27,10 +28,14 @@ from pagoda.settings.tree import Settings, user_directory
 from pagoda.store.executor import Kind, Lane, Runtime, ThreadExecutor
 from pagoda.store.fingerprint import weights_fingerprint
 from pagoda.store.open import open_store
-from pagoda.store.store import Store
+from pagoda.store.store import CheckPlan, Store
 from pagoda.watch.tell import telling
 
 _STORE_THREADS = 1  # each tier writes one run at a time
+_ADMISSION = "all"
+# Of engines whose bits depend on what else they compute: who checks them has decided to. And none
+# tells which requests have ended with which blocks, from which the other admissions would learn.
+_DEFAULTS = {"check": {"rate": 0.0}, "drive": {"admission": _ADMISSION}}
 
 
 def all_settings_of(
@@ -43,7 +48,7 @@ def all_settings_of(
     """All that is set for a connector, called `whose` in messages. Raises SettingsError."""
     origin = Origin(Rank.FLAG, f"{whose}'s settings")
     found = find_file(config, environ=environ, directory=Path.cwd())
-    layers = [file_layer(*found)] if found else []
+    layers = [mapping_layer(_DEFAULTS, DEFAULT), *([file_layer(*found)] if found else [])]
     return resolve([*layers, environment_layer(environ), mapping_layer(own, origin)]).settings
 
 
@@ -64,6 +69,14 @@ def settings_of(
             source=f"{whose}'s settings",
             remedy="set drive.path to a directory, or remote.url to a shared store",
         )
+    if settings.drive.admission != _ADMISSION:
+        raise SettingsError(
+            f"{whose} is not told which requests use a block: by drive.admission = "
+            f"{settings.drive.admission} a full drive would take no other",
+            key="drive.admission",
+            source=f"{whose}'s settings",
+            remedy=f"leave it out, or set it to {_ADMISSION} for this engine",
+        )
     without = settings.host.model_copy(update={"capacity": 0})
     return settings.model_copy(update={"host": without})
 
@@ -83,19 +96,21 @@ def weights_of(settings: Settings, served: str, *, whose: str) -> bytes:
     return weights_fingerprint(directory, mode=settings.model.fingerprint, fallback=cache).digest
 
 
-def store_of(
+def store_of(  # noqa: PLR0913 - one keyword for each thing that an engine brings
     settings: Settings,
     *,
     chunk_bytes: int,
     chunks: int,
     observer: Observer,
     wake: Callable[[], None] = lambda: None,
+    check: CheckPlan | None = None,
 ) -> Store:
-    """Open the tiers below an engine's memory of `chunks`; I/O threads call `wake` when there is
-    something to take in. Raises TierError, such as DirectoryLocked when another engine has one."""
+    """Open the tiers below an engine's memory of `chunks`, to be checked as planned; I/O threads
+    call `wake` when there is something to take in. Raises TierError, such as DirectoryLocked when
+    another engine has one."""
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=telling(observer), wake=wake)
-    plan = store_plan(settings, block_bytes=chunk_bytes, device_blocks=chunks)
+    plan = store_plan(settings, block_bytes=chunk_bytes, device_blocks=chunks, check=check)
     store = open_store(plan, runtime)
     for level in store.levels():  # a thread's start takes milliseconds: not in an engine's step
         for kind in (Kind.LOAD, Kind.STORE):

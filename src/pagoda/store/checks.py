@@ -233,8 +233,8 @@ class Checks:
         self._runtime.observer(Checked(tier=tier, verdict=verdict, difference=found))
         if verdict is Verdict.WRONG:
             limit = self._plan.form.tolerance
-            detail = f"in {tier}, block {block.depth} of a prefix is not what is computed: they "
-            detail += f"differ by {found:.2g}, where {limit:g} is the most"
+            detail = f"a block in {tier} is not what is computed: they differ by {found:.2g}, "
+            detail += f"where {limit:g} is the most"
             now_s = self._runtime.wall_ms() // 1000
             self._quarantine.add(block.namespace, Entry(now_s, detail))
             if self._shared is not None:
