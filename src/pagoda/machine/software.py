@@ -21,7 +21,13 @@ __all__ = [
 
 # What may be read from an environment: never anything that could hold a secret.
 ENVIRONMENT_PREFIXES = ("NCCL_", "CUDA_", "NVIDIA_", "VLLM_", "SGLANG_", "PAGODA_", "UCX_")
-ENVIRONMENT_NAMES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "OMP_NUM_THREADS")
+ENVIRONMENT_NAMES = (
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHONHASHSEED",
+    "OMP_NUM_THREADS",
+    "GLOO_SOCKET_IFNAME",
+)
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH|SALT", re.IGNORECASE)
 _PACKAGES = re.compile(
     r"torch|vllm|sglang|lmcache|pagoda-kv|flashinfer.*|triton|nvidia-.*|cupy.*|cuda-.*"

@@ -10,6 +10,7 @@ from pagoda.advise.preflight.compose import NotCompose, compose_specs
 from pagoda.advise.preflight.dockerfile import dockerfile_spec
 from pagoda.advise.preflight.engines import engine_checks
 from pagoda.advise.preflight.memory import DOCKER_SHM_BYTES, SHM_PER_RANK_BYTES, USEFUL_LOCK_BYTES
+from pagoda.advise.preflight.nccl import Fabric, fabric_of, nccl_check
 from pagoda.advise.preflight.spec import Spec
 from pagoda.advise.preflight.versions import (
     MIN_CUDA,
@@ -74,7 +75,11 @@ def _checks(specs: Sequence[Spec], tree: HostTree) -> Iterator[Check]:
     yield _each("container-nccl", specs, [_nccl(spec, tree) for spec in specs], confirm)
     confirm = "docker image inspect IMAGE --format '{{.Config.Env}}'"
     yield _each("container-environment", specs, [_environment(spec) for spec in specs], confirm)
-    yield from engine_checks(tree, {spec.name: spec.environment for spec in specs})
+    environments = {spec.name: spec.environment for spec in specs}
+    # A container has interfaces and adapters of its own; the GPUs and their links are the host's.
+    fabric = Fabric(matrix=fabric_of(tree).matrix)
+    yield nccl_check(environments, fabric, name="container-nccl-settings")
+    yield from engine_checks(tree, environments)
 
 
 def _each(name: str, specs: Sequence[Spec], verdicts: Sequence[_Verdict], confirm: str) -> Check:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from pagoda.advise.preflight.check import Check
+from pagoda.advise.preflight.nccl import visible_gpus
 from pagoda.advise.preflight.need import Need
 from pagoda.machine.cpus import numa_nodes
 from pagoda.machine.pci import pci_devices
@@ -21,6 +22,7 @@ _SAME = (
     "NCCL_P2P_LEVEL",
     "NCCL_P2P_DISABLE",
     "NCCL_SHM_DISABLE",
+    "NCCL_IB_DISABLE",
     "NCCL_SOCKET_IFNAME",
     "NCCL_IB_HCA",
 )
@@ -87,27 +89,22 @@ def engine_checks(tree: HostTree, engines: Engines) -> Iterator[Check]:
 def _conflicts(engines: Engines) -> Check:
     confirm = "diff the NCCL_* lines of both environments"
     names = {n for variables in engines.values() for n in variables if n.startswith("NCCL_")}
+    found = []
     for name in sorted(names):
         values = {engine: variables.get(name) for engine, variables in engines.items()}
         given = {value for value in values.values() if value is not None}
         if len(given) > 1 or (name in _SAME and len(set(values.values())) > 1):
             shown = ", ".join(f"{engine} has {value or 'none'}" for engine, value in values.items())
-            remedy = "set the same in both, or say in a comment why they differ"
-            return Check("engines-nccl", "warn", f"{name} differs: {shown}", confirm, remedy)
+            found.append(f"{name} differs: {shown}")
+    if found:
+        remedy = "set the same in both, or say in a comment why they differ"
+        return Check("engines-nccl", "warn", "; ".join(found), confirm, remedy)
     return Check("engines-nccl", "pass", "NCCL variables agree", confirm)
-
-
-def _devices(variables: Mapping[str, str]) -> set[str] | None:
-    """Device ids of an engine; None when it sees all of them."""
-    text = variables.get("CUDA_VISIBLE_DEVICES", variables.get("NVIDIA_VISIBLE_DEVICES"))
-    if text is None or text == "all":
-        return None
-    return {part.strip() for part in text.split(",") if part.strip()}
 
 
 def _gpus(engines: Engines) -> Check:
     confirm = "grep CUDA_VISIBLE_DEVICES in both environments; nvidia-smi pmon -c 1"
-    devices = {engine: _devices(variables) for engine, variables in engines.items()}
+    devices = {engine: visible_gpus(variables) for engine, variables in engines.items()}
     for (one, left), (two, right) in itertools.combinations(devices.items(), 2):
         both = (left or right or {"all"}) if left is None or right is None else left & right
         if both:
@@ -127,7 +124,9 @@ def _nodes(tree: HostTree, engines: Engines) -> Check:
         return Check("engines-numa", "unknown", "the GPUs' NUMA nodes cannot be read", confirm)
     nodes = {
         engine: {
-            gpus[int(i)].numa_node for i in _devices(v) or () if i.isdigit() and int(i) < len(gpus)
+            gpus[int(i)].numa_node
+            for i in visible_gpus(v) or ()
+            if i.isdigit() and int(i) < len(gpus)
         }
         for engine, v in engines.items()
     }

@@ -9,10 +9,12 @@ from pagoda.advise.preflight.check import Check
 from pagoda.advise.preflight.drives import drive_checks
 from pagoda.advise.preflight.engines import engine_checks, port_check
 from pagoda.advise.preflight.memory import memory_checks
+from pagoda.advise.preflight.nccl import fabric_of, nccl_check
 from pagoda.advise.preflight.need import Need
 from pagoda.advise.preflight.pcie import pcie_checks
 from pagoda.advise.preflight.processor import processor_checks
 from pagoda.advise.preflight.versions import version_checks
+from pagoda.machine.software import environment
 from pagoda.machine.spill import SpillFacts, facts_from_json, spill_facts
 from pagoda.machine.tree import HostTree
 
@@ -32,7 +34,14 @@ def _checks(tree: HostTree, need: Need) -> Iterator[Check]:
     yield from version_checks(tree)
     yield from drive_checks(spills_of(tree, need), need)
     yield port_check(tree, need)
+    yield _nccl(tree, need)
     yield from engine_checks(tree, need.engines)
+
+
+def _nccl(tree: HostTree, need: Need) -> Check:
+    """This environment, and that of every engine that was given."""
+    environments = {"here": environment(tree), **need.engines}
+    return nccl_check(environments, fabric_of(tree), name="nccl-settings")
 
 
 def spills_of(tree: HostTree, need: Need) -> list[SpillFacts]:
