@@ -15,7 +15,8 @@ from pagoda.core.errors import PinRefused, RequestError
 from pagoda.core.events import Overruled, PinBegan, PinDenied, PinEnd, PinsEnded
 from pagoda.core.holdings import Selection, tenant_id
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.pins import Pin, PinBook, PinLimits, PinPlace, PinStatus, PinWish, Room, checked
+from pagoda.core.pin_book import PinBook
+from pagoda.core.pins import Pin, PinLimits, PinPlace, PinStatus, PinWish, Room, checked
 from pagoda.core.residency import Residency
 from pagoda.store.pins_file import PinsFile
 from pagoda.store.pins_hot import HotPins

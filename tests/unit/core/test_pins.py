@@ -16,11 +16,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pagoda.core import pins as module
+from pagoda.core import pin_book as module
 from pagoda.core.errors import PinRefused, RequestError
 from pagoda.core.hottest import Hottest
 from pagoda.core.identity import Key, NamespaceId
-from pagoda.core.pins import Pin, PinBook, PinLimits, PinWish, Room, blocks_of, checked
+from pagoda.core.pin_book import PinBook
+from pagoda.core.pins import Pin, PinLimits, PinWish, Room, blocks_of, checked
 
 ROOMS = (
     Room(tier="device", slots=10, memory=True),

@@ -55,6 +55,16 @@ class PinnedMachine(RuleBasedStateMachine):
         self.pinned = {block for one in runs for block in one}
         self.real.pinned.replace(self.pinned)
 
+    @rule(some=ANY_RUN, pinned=st.booleans())
+    def change(self, some: list[Key], pinned: bool) -> None:
+        """Some are pinned as well, or no more."""
+        if pinned:
+            self.pinned |= set(some)
+            self.real.pinned.add(some)
+        else:
+            self.pinned -= set(some)
+            self.real.pinned.remove(some)
+
     @rule(chain=ANY_CHAIN, blocks=st.integers(1, DEPTH), keep=st.booleans())
     def use(self, chain: int, blocks: int, keep: bool) -> None:
         """A request finds what is here of a chain, and stores the rest in prefix order."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from pagoda.core.errors import RequestError
 from pagoda.core.identity import DIGEST_BYTES, Key, NamespaceId
+from pagoda.core.pin_book import PinBook
 from pagoda.core.pinned import PinnedSlots
-from pagoda.core.pins import Pin, PinBook, PinLimits, PinWish, Room, checked
+from pagoda.core.pins import Pin, PinLimits, PinWish, Room, checked
 
 _HERE = NamespaceId(bytes(DIGEST_BYTES))  # one engine's chunks: its names are all there is
 
@@ -36,18 +37,21 @@ class HostPins:
         if not names:
             raise RequestError("the prompt has no whole chunk", param="pagoda_pin")
         self.expire()
-        pin = self._book.add(
-            Pin(
-                owner=wish.owner,
-                tenant="",
-                namespace=_HERE,
-                generation="",
-                keys=tuple(names),
-                share=share,
-                until_ms=self._wall_ms() + int(seconds * 1000),
-            )
+        pin = Pin(
+            owner=wish.owner,
+            tenant="",
+            namespace=_HERE,
+            generation="",
+            keys=tuple(names),
+            share=share,
+            until_ms=self._wall_ms() + int(seconds * 1000),
         )
-        self._apply()
+        before = self._book.find(pin.id)
+        pin = self._book.add(pin)
+        self._pinned.add(pin.keys)
+        self._end_ms = self._book.next_end_ms()
+        if before is not None:
+            self._unpin(before)
         return pin
 
     def remove(self, owner: str) -> int:
@@ -64,7 +68,8 @@ class HostPins:
     def clear(self) -> None:
         """Host memory was cleared: what names its chunks is no pin any more."""
         self._book = PinBook([self._room], self._limits)
-        self._apply()
+        self._pinned.replace(())
+        self._end_ms = None
 
     def check_invariants(self) -> None:
         """Budgets hold, and what is granted is what is pinned."""
@@ -73,11 +78,13 @@ class HostPins:
         self._pinned.check_invariants()
 
     def _end(self, goes: Callable[[Pin], bool]) -> int:
-        gone = len(self._book.drop(goes))
-        if gone:
-            self._apply()
-        return gone
-
-    def _apply(self) -> None:
-        self._pinned.replace(self._book.keys(self._room.tier))
+        gone = self._book.drop(goes)
+        for pin in gone:
+            self._unpin(pin)
         self._end_ms = self._book.next_end_ms()
+        return len(gone)
+
+    def _unpin(self, pin: Pin) -> None:
+        """What no pin names any more is pinned no more."""
+        keeps, tier = self._book.keeps, self._room.tier
+        self._pinned.remove([name for name in pin.keys if not keeps(tier, name)])

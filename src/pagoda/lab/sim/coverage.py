@@ -38,6 +38,7 @@ ELSEWHERE = {
         (
             "core/holdings.py",
             "core/hottest.py",
+            "core/pin_book.py",
             "core/pins.py",
             "store/admin.py",
             "store/catalogue.py",
