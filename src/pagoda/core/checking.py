@@ -70,7 +70,7 @@ def difference(stored: memoryview, computed: memoryview, form: Form) -> float:
     number that is none (NaN or infinite) and their bytes differ. Both have `form.size_bytes`."""
     size = form.size_bytes
     assert min(len(stored), len(computed)) >= size, "a payload is shorter than its parts"
-    if stored[:size] == computed[:size]:
+    if np.array_equal(_bytes(stored[:size]), _bytes(computed[:size])):
         return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         mine, theirs = _numbers(stored[:size], form), _numbers(computed[:size], form)
@@ -109,6 +109,10 @@ class Sampler:
         count = self._asked.to_bytes(8, "little")
         digest = hashlib.blake2b(count, key=self._key, digest_size=8).digest()
         return int.from_bytes(digest, "little") < self._below
+
+
+def _bytes(payload: memoryview) -> NDArray[np.uint8]:
+    return np.frombuffer(payload, np.uint8)  # views compare one element at a time
 
 
 def _numbers(payload: memoryview, form: Form) -> NDArray[np.float32]:
