@@ -7,7 +7,7 @@ held against the copies that are there (`store.checks`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pagoda.store.checks import Checks
 
@@ -32,6 +32,12 @@ class Withheld:
         if self._chosen[request]:
             self.hide([name])
         return self._chosen[request]
+
+    def lead(self, names: Sequence[bytes]) -> int:
+        """How many leading ones of those that a look-up found it is told of."""
+        allowed = self._checks.allow(len(names))
+        self.hide(names[allowed:])
+        return allowed
 
     def hide(self, names: Iterable[bytes]) -> None:
         """These were not told of."""
