@@ -9,63 +9,41 @@ that none outlives its parent. The order is exact: no block is sampled.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pagoda.core.identity import ROOT, Key
 from pagoda.core.keyindex import Leases
+from pagoda.core.policy.blocks import Blocks
 from pagoda.core.policy.naming import Naming
-from pagoda.core.policy.reuse import NEUTRAL, WORTHLESS, ReuseModel
-from pagoda.core.policy.shared import SharedBlocks, heat_of
-from pagoda.core.policy.uses import Twins, Use, Uses
+from pagoda.core.policy.shared import SharedBlocks
+from pagoda.core.policy.uses import RankedUses, Use
 
 
-class DensityOrder:
-    """Slots of one tier, or of its shadow, by hit density. Requests come by key, blocks by
-    slot."""
+class DensityOrder(Blocks):
+    """Blocks by hit density, and those that go first."""
 
-    def __init__(self, model: ReuseModel, shared: SharedBlocks) -> None:
-        self.uses = Uses(model)
-        self._model = model
-        self.slot_of: dict[Key, int] = {}
-        self.parent: dict[int, Key] = {}
-        self.use: dict[int, Use] = {}
+    uses: RankedUses
+
+    def __init__(self, uses: RankedUses, shared: SharedBlocks) -> None:
+        super().__init__(uses, shared)
         self.children: dict[Key, int] = {}  # how many are here, by their parent's key
-        self.heat: dict[int, float] = {}  # of shared blocks
         self.warm: list[tuple[float, int]] = []  # heat and slot of shared leaves, ascending
-        self._key: dict[int, Key] = {}
-        self._shared = shared
-        self._awaited: dict[Key, Use] = {}  # by the first block that a request lacks
 
-    # Requests.
-
-    def begin(self, keys: Sequence[Key], level: int, at_s: float) -> Use:
-        """A request of this level uses a chain."""
-        self.uses.age(at_s)
-        use = self.uses.new(level, asked=True)
-        for key in keys:
-            slot = self.slot_of.get(key)
-            if slot is None:
-                use.awaits = key
-                self._awaited[key] = use
-                break
-            self._attach(slot, key, use)
-        return use
-
-    def end(self, use: Use, level: int, *, beside: Key | None) -> None:
-        """It is over, and its level is known better. `beside` is a block of its prompt that
-        no chain goes on from."""
-        use.open = False
-        if use.awaits is not None and self._awaited.get(use.awaits) is use:
-            del self._awaited[use.awaits]
-        if level != use.level:
-            self.uses.relevel(use, level)
-        slot = None if beside is None else self.slot_of.get(beside)
-        if beside is not None and slot is not None:
-            aside = self.uses.new(WORTHLESS, asked=True)
-            aside.open = False
-            self._attach(slot, beside, aside)
-
-    # Blocks.
+    @classmethod
+    def of(cls, blocks: Blocks, since: Mapping[int, int]) -> DensityOrder:
+        """The order of blocks that had none, which are handed over: leaves by the turn in which
+        they became what they are."""
+        known = {*blocks.use.values(), *blocks._awaited.values()}
+        order = cls(RankedUses.of(blocks.uses, known), blocks._shared)
+        order.use, order.heat, order.parent = blocks.use, blocks.heat, blocks.parent
+        order.slot_of, order._key, order._awaited = blocks.slot_of, blocks._key, blocks._awaited
+        order.children = dict(Counter(blocks.parent.values()))
+        order.children.pop(ROOT, None)
+        leaves = [slot for slot, key in order._key.items() if key not in order.children]
+        for slot in sorted(leaves, key=since.__getitem__):
+            order._leaf(slot)
+        return order
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> range:
         """How many new blocks of a request are worth more than what would go for them; see
@@ -74,54 +52,52 @@ class DensityOrder:
         if keys and parents[0] != ROOT and parents[0] not in self.slot_of:
             return range(0)
         missing = len(keys) - free
-        use = self._use_of_new(keys[0], parents[0]) if missing > 0 else None
+        if missing <= 0:
+            return range(len(keys))
+        use = self._awaited.get(keys[0]) or self._use_above(parents[0])
         if use is None or not use.asked:
             return range(len(keys))
         worse = Naming(self, missing, None, below=self.uses.score(use)).chosen
         return range(free + len(worse))
 
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
-        """New blocks belong to the request that waits for them, or that used their parents."""
-        stray: Use | None = None
-        awaited, slot_of = self._awaited, self.slot_of
+        super().insert(slots, keys, parents)
+        children = self.children
+        leaf: int | None = None  # the last block, unless its child comes next
         for slot, key, parent in zip(slots, keys, parents, strict=True):
-            above = slot_of.get(parent)
-            use = awaited.pop(key, None)
-            if use is None and above is not None:
-                use = self.use[above]
-            if use is None:
-                use = stray = stray or self.uses.new(NEUTRAL, asked=False)
-            slot_of[key] = slot
-            self._key[slot] = key
-            self.parent[slot] = parent
             if parent != ROOT:
-                self.children[parent] = self.children.get(parent, 0) + 1
-                if above is not None:
+                siblings = children.get(parent, 0)
+                children[parent] = siblings + 1
+                above = None if siblings else self.slot_of.get(parent)
+                if above is not None and above == leaf:
+                    leaf = None
+                elif above is not None:
                     self._no_leaf(above)
-            self._attach(slot, key, use)
-
-    def touch(self, slots: Sequence[int]) -> None:
-        """Slots are used by something that is no request; what requests use is told above."""
-        strays = [slot for slot in slots if not self.use[slot].asked]
-        if strays:
-            use = self.uses.new(NEUTRAL, asked=False)
-            for slot in strays:
-                self._attach(slot, self._key[slot], use)
+            if leaf is not None:
+                self._leaf(leaf)
+            leaf = None if key in children else slot
+        if leaf is not None:
+            self._leaf(leaf)
 
     def remove(self, slots: Sequence[int]) -> None:
         """Blocks are no longer here."""
+        children = self.children
+        freed: int | None = None  # lost its last child, and is a leaf unless it goes next
         for slot in slots:
-            self._no_leaf(slot)
-            self.use.pop(slot).slots -= 1
-            self.heat.pop(slot, None)
-            del self.slot_of[self._key.pop(slot)]
-            parent = self.parent.pop(slot)
+            if slot != freed:
+                if freed is not None:
+                    self._leaf(freed)
+                if self._key[slot] not in children:
+                    self._no_leaf(slot)
+            freed = None
+            parent = self._forget(slot)
             if parent != ROOT:
-                self._lose_child(parent)
-
-    def tracked(self) -> set[int]:
-        """The slots that have blocks."""
-        return set(self._key)
+                children[parent] -= 1
+                if not children[parent]:
+                    del children[parent]
+                    freed = self.slot_of.get(parent)
+        if freed is not None:
+            self._leaf(freed)
 
     def victims(self, count: int, leases: Leases) -> list[int]:
         """Leaves of the least density; with each that is named its parent may become one. When
@@ -133,42 +109,15 @@ class DensityOrder:
             chosen += rest[: count - len(chosen)]
         return chosen
 
-    def copy(self) -> tuple[DensityOrder, Twins]:
-        """The same order for a shadow, and what became of its uses there."""
-        twins = Twins()
-        copy = DensityOrder(self._model, self._shared)
-        copy.uses = self.uses.copy(twins)
-        copy.use = {slot: twins[use] for slot, use in self.use.items()}
-        copy._awaited = {key: twins[use] for key, use in self._awaited.items()}
-        copy._key = dict(self._key)
-        copy.slot_of, copy.parent = dict(self.slot_of), dict(self.parent)
-        copy.children, copy.heat = dict(self.children), dict(self.heat)
-        copy.warm = list(self.warm)
-        return copy, twins
-
-    def _use_of_new(self, key: Key, parent: Key) -> Use | None:
-        """The use that a new block falls to."""
-        use = self._awaited.get(key)
-        if use is None and parent in self.slot_of:
-            use = self.use[self.slot_of[parent]]
-        return use
-
     # Leaves.
 
-    def _attach(self, slot: int, key: Key, use: Use) -> None:
-        old = self.use.get(slot)
-        if old is use:
-            return
-        if old is not None:
+    def _attach(self, slots: Sequence[int], keys: Sequence[Key], use: Use) -> None:
+        children = self.children
+        leaves = [slot for slot, key in zip(slots, keys, strict=True) if key not in children]
+        for slot in leaves:
             self._no_leaf(slot)
-            old.slots -= 1
-        self.use[slot] = use
-        use.slots += 1
-        heat = self._shared.heat(key)
-        if heat is not None:
-            promised = heat_of(self.uses.score(use), self.uses.now_s)
-            self.heat[slot] = max(heat, promised)
-        if key not in self.children:
+        super()._attach(slots, keys, use)
+        for slot in leaves:
             self._leaf(slot)
 
     def _leaf(self, slot: int) -> None:
@@ -184,11 +133,3 @@ class DensityOrder:
                 del self.warm[at]
         elif slot in self.use[slot].leaves:
             self.uses.remove_leaf(self.use[slot], slot)
-
-    def _lose_child(self, parent: Key) -> None:
-        self.children[parent] -= 1
-        if not self.children[parent]:
-            del self.children[parent]
-            above = self.slot_of.get(parent)
-            if above is not None:
-                self._leaf(above)

@@ -48,6 +48,20 @@ class Ghosts(Generic[V]):
         """What is known of a key."""
         return self._known.get(key)
 
+    def get_all(self, keys: Iterable[Key]) -> list[V | None]:
+        """What is known of several keys."""
+        return list(map(self._known.get, keys))
+
+    def leading(self, keys: Iterable[Key]) -> int:
+        """How many keys are known before the first that is not."""
+        known = self._known
+        count = 0
+        for key in keys:
+            if key not in known:
+                break
+            count += 1
+        return count
+
     def take(self, key: Key) -> V | None:
         """What is known of a key, which is forgotten."""
         return self._known.pop(key, None)

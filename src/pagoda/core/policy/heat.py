@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pagoda.core.identity import Key
 from pagoda.core.keyindex import Leases
 from pagoda.core.policy.density import DensityOrder
+from pagoda.core.policy.ledger import Ledger
 from pagoda.core.policy.port import Ending, Policy, Request
 from pagoda.core.policy.reuse import WORTHLESS
 from pagoda.core.policy.sessions import Sessions, Visit, whole_blocks
-from pagoda.core.policy.shadow import DensityShadow, LruShadow, leading
-from pagoda.core.policy.uses import Use
+from pagoda.core.policy.shadow import DensityShadow, LruShadow
+from pagoda.core.policy.uses import RankedUses, Use
 from pagoda.core.recency import make_recency
 
 _HALF_LIFE = 1000  # requests
@@ -46,7 +47,10 @@ class Heat(Policy):
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions = Sessions()
-        self._density = DensityOrder(self._sessions.model, self._sessions.shared)
+        # The tier's blocks: in order when hit density leads, and until there is a shadow.
+        self._blocks: DensityOrder | Ledger = DensityOrder(
+            RankedUses(self._sessions.model), self._sessions.shared
+        )
         self._recency = make_recency(slots)
         self._lru = LruShadow(slots)
         self._shadow: DensityShadow | None = None  # of hit density, while LRU leads
@@ -62,7 +66,7 @@ class Heat(Policy):
         self._judge(request)
         visit = self._sessions.begin(request)
         level = self._sessions.model.level(visit.kind)
-        opened = _Open(visit, self._density.begin(request.keys, level, request.at_s))
+        opened = _Open(visit, self._blocks.begin(request.keys, level, request.at_s))
         if self._shadow is not None:
             opened.shadow = self._shadow.order.begin(request.keys, level, request.at_s)
         self._open[request] = opened
@@ -74,49 +78,54 @@ class Heat(Policy):
         partial = whole_blocks(request.keys, ending.keys) == len(request.keys) - 1
         beside = request.keys[-1] if partial else None
         self._lru.fill(ending.keys, beside)
-        self._density.end(opened.here, level, beside=beside)
+        self._blocks.end(opened.here, level, beside=beside)
         if self._shadow is not None and opened.shadow is not None:
             self._shadow.fill(ending.keys, beside)
             self._shadow.order.end(opened.shadow, level, beside=beside)
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:
         if self._race.density_leads:
-            return self._density.admits(keys, parents, free)
+            return self._order().admits(keys, parents, free)
         return range(len(keys))
 
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
-        self._density.insert(slots, keys, parents)
+        self._blocks.insert(slots, keys, parents)
         self._recency.touch(slots)
 
     def touch(self, slots: Sequence[int]) -> None:
-        self._density.touch(slots)
+        self._blocks.touch(slots)
         self._recency.touch(slots)
 
     def remove(self, slots: Sequence[int]) -> None:
-        self._density.remove(slots)
+        self._blocks.remove(slots)
         self._recency.remove(slots)
 
     def victims(self, count: int, leases: Leases) -> list[int]:
         if self._race.density_leads:
-            return self._density.victims(count, leases)
+            return self._order().victims(count, leases)
         return self._recency.oldest(count, leases)
 
     def tracked(self) -> set[int]:
-        tracked = self._density.tracked()
+        tracked = self._blocks.tracked()
         assert tracked == set(self._recency.slots()), "heat: its two orders are out of step"
         return tracked
 
+    def _order(self) -> DensityOrder:
+        assert isinstance(self._blocks, DensityOrder), "heat: hit density leads without an order"
+        return self._blocks
+
     def _judge(self, request: Request) -> None:
         """Count what each order hits of a request, and let the better one lead."""
-        order = self._density if self._shadow is None else self._shadow.order
-        density = leading(request.keys, order.slot_of)
+        blocks = self._blocks if self._shadow is None else self._shadow.order
+        density = len(blocks.prefix(request.keys))
         self._race.run(density, self._lru.hits(request.keys), of=len(request.keys))
-        if self._race.density_leads:
-            self._shadow = None
-        elif self._shadow is None:
-            self._shadow = DensityShadow(self._slots, self._density)
+        if self._race.density_leads and isinstance(self._blocks, Ledger):
+            self._blocks, self._shadow = self._blocks.ordered(), None
+        elif not self._race.density_leads and isinstance(self._blocks, DensityOrder):
+            self._shadow = DensityShadow(self._slots, self._blocks)
+            self._blocks, twins = Ledger.of(self._blocks)
             for opened in self._open.values():
-                opened.shadow = self._shadow.twins[opened.here]
+                opened.here, opened.shadow = twins[opened.here], opened.here
 
 
 class Race:

@@ -41,7 +41,7 @@ class Sessions:
     def begin(self, request: Request) -> Visit:
         """A request comes, and may be the next turn of another."""
         keys = request.keys
-        known = self._known(keys)
+        known = self._seen.leading(keys)
         turn, continued = 1, 0
         for position in range(known - 1, -1, -1):
             mark = self._marks.pop(keys[position], None)
@@ -71,12 +71,6 @@ class Sessions:
         while self.model.forgotten(next(iter(self._marks.values()))[0]):
             self._marks.popitem(last=False)
         return kind
-
-    def _known(self, keys: Sequence[Key]) -> int:
-        for position, key in enumerate(keys):
-            if key not in self._seen:
-                return position
-        return len(keys)
 
 
 def whole_blocks(prompt: Sequence[Key], chain: Sequence[Key]) -> int:

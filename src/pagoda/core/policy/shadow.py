@@ -5,44 +5,37 @@ A shadow fills when a request is over, as a tier does that finds room as it need
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from pagoda.core.identity import ROOT, Key
 from pagoda.core.policy.density import DensityOrder
+from pagoda.core.policy.ghosts import Ghosts
 
 
 class LruShadow:
     """Least recently used, tail first."""
 
     def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._order: OrderedDict[Key, None] = OrderedDict()
+        self._order: Ghosts[None] = Ghosts(slots)
 
     def hits(self, keys: Sequence[Key]) -> int:
         """How many leading blocks are there."""
-        return leading(keys, self._order)
+        return self._order.leading(keys)
 
     def fill(self, chain: Sequence[Key], beside: Key | None) -> None:
         """A request leaves a chain, and perhaps a block beside it."""
-        order = self._order
-        if beside is not None:
-            order[beside] = None
-            order.move_to_end(beside)
-        for key in reversed(chain):
-            order[key] = None
-            order.move_to_end(key)
-        while len(order) > self._slots:
-            order.popitem(last=False)
+        first = [] if beside is None else [beside]
+        self._order.put_all([*first, *reversed(chain)], None)
 
 
 class DensityShadow:
-    """Hit density alone, from what the tier holds now on. It learns nothing of its own."""
+    """Hit density alone, from an order of what the tier holds now on. It learns nothing of its
+    own."""
 
     def __init__(self, slots: int, order: DensityOrder) -> None:
-        self.order, self.twins = order.copy()
+        self.order = order
         taken = self.order.tracked()
         self._free = [slot for slot in range(slots) if slot not in taken]
         self._held = np.zeros(slots, dtype=np.int32)
@@ -72,11 +65,3 @@ class DensityShadow:
         self._held[held] = 0
         self.order.remove(victims)
         self._free += victims
-
-
-def leading(keys: Sequence[Key], present: Container[Key]) -> int:
-    """How many keys are present before the first that is not."""
-    for position, key in enumerate(keys):
-        if key not in present:
-            return position
-    return len(keys)

@@ -32,12 +32,15 @@ class SharedBlocks:
         """The heat of a shared block; None for others."""
         return self._heat.get(key)
 
+    def heats(self, keys: Sequence[Key]) -> list[float | None]:
+        """The same of several."""
+        return self._heat.get_all(keys)
+
     def used(self, keys: Sequence[Key], at_s: float, *, own: int) -> None:
         """A request uses blocks that earlier ones had. The first `own` are its
         session's; by the others it shares them with another session."""
         now = at_s / _HALF_LIFE_S
-        for position, key in enumerate(keys):
-            heat = self._heat.get(key)
+        for position, (key, heat) in enumerate(zip(keys, self.heats(keys), strict=True)):
             if heat is not None:
                 more, less = max(heat, now), min(heat, now)
                 self._heat.put(key, more + math.log2(1.0 + 2.0 ** (less - more)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pagoda.core.identity import Key
 from pagoda.core.policy.reuse import BINS, EDGES_S, ReuseModel
@@ -24,16 +24,15 @@ class Use:
         self.asked = asked  # False: no request asked for these blocks
         self.open = asked  # the request is not over: more blocks may come
         self.awaits: Key | None = None  # the first block that it lacked
-        self.bin = 0
+        self.bin = 0  # of its age, where uses are ranked
         self.slots = 0  # how many are here
         self.leaves: dict[int, None] = {}  # slots without a child here, the newest leaf last
 
     def copy(self) -> Use:
-        """The same use, of the same slots in another order."""
+        """The same use, of the same slots elsewhere, without leaves."""
         twin = Use(self.number, self.level, self.at_s, asked=self.asked)
-        twin.open, twin.bin, twin.slots = self.open, self.bin, self.slots
+        twin.open, twin.slots = self.open, self.slots
         twin.awaits = self.awaits
-        twin.leaves = dict(self.leaves)
         return twin
 
 
@@ -46,35 +45,74 @@ class Twins(dict[Use, Use]):
 
 
 class Uses:
-    """All uses, and those that have leaves by the score that a model gives their level and bin
-    of age."""
+    """Uses, and the score that a model gives their level and age now."""
 
     def __init__(self, model: ReuseModel) -> None:
         self.now_s = 0.0
-        self._model = model
-        self._count = 0
-        # By level and bin, those with leaves and their numbers, oldest first.
-        self._buckets: dict[tuple[int, int], list[tuple[int, Use]]] = {}
-        # By bin, oldest first; from the last bin nothing moves on.
-        self._aging: list[deque[Use]] = [deque() for _ in range(BINS - 1)]
+        self.model = model
+        self.count = 0
 
     def new(self, level: int, *, asked: bool) -> Use:
         """A use that begins now."""
-        use = Use(self._count, level, self.now_s, asked=asked)
-        self._count += 1
+        use = Use(self.count, level, self.now_s, asked=asked)
+        self.count += 1
+        return use
+
+    def score(self, use: Use) -> float:
+        return self.model.scores[use.level][self.bin_now(use)]
+
+    def bin_now(self, use: Use) -> int:
+        """The bin of its age."""
+        return min(bisect_right(EDGES_S, self.now_s - use.at_s), BINS) - 1
+
+    def relevel(self, use: Use, level: int) -> None:
+        """More is known of a request."""
+        use.level = level
+
+    def age(self, now_s: float) -> None:
+        """Time has passed."""
+        self.now_s = max(self.now_s, now_s)
+
+
+class RankedUses(Uses):
+    """Those of them that have leaves in the order of their scores."""
+
+    def __init__(self, model: ReuseModel) -> None:
+        super().__init__(model)
+        # By level and bin, those with leaves and their numbers, oldest first.
+        self._buckets: dict[tuple[int, int], list[tuple[int, Use]]] = {}
+        # Their scores, negative bins and levels, ascending; and the table that these are from.
+        self._ranked: list[tuple[float, int, int]] = []
+        self._scores = model.scores
+        # By bin, oldest first; from the last bin nothing moves on.
+        self._aging: list[deque[Use]] = [deque() for _ in range(BINS - 1)]
+
+    @classmethod
+    def of(cls, uses: Uses, known: Iterable[Use]) -> RankedUses:
+        """The same from now on, none of which has leaves yet; nothing else is `known` of."""
+        ranked = cls(uses.model)
+        ranked.now_s, ranked.count = uses.now_s, uses.count
+        for use in sorted(known, key=lambda use: use.number):
+            use.bin = uses.bin_now(use)
+            if use.bin < BINS - 1:
+                ranked._aging[use.bin].append(use)
+        return ranked
+
+    def new(self, level: int, *, asked: bool) -> Use:
+        use = super().new(level, asked=asked)
         self._aging[0].append(use)
         return use
 
     def score(self, use: Use) -> float:
-        return self._model.scores[use.level][use.bin]
+        return self.model.scores[use.level][use.bin]
 
     def ascending(self) -> Iterator[tuple[float, Sequence[tuple[int, Use]]]]:
         """Uses with leaves and their numbers in buckets of one score, lowest first; of equal ones
         the oldest."""
-        scores = self._model.scores
-        for score, age, level in sorted(
-            [(scores[level][age], -age, level) for level, age in self._buckets]
-        ):
+        if self._scores is not self.model.scores:
+            self._scores = scores = self.model.scores
+            self._ranked = sorted((scores[level][age], -age, level) for level, age in self._buckets)
+        for score, age, level in self._ranked:
             yield score, self._buckets[level, -age]
 
     def place(self, use: Use) -> Place:
@@ -92,32 +130,20 @@ class Uses:
             self._unfile(use)
 
     def relevel(self, use: Use, level: int) -> None:
-        """More is known of a request."""
         self._move(use, level, use.bin)
 
     def age(self, now_s: float) -> None:
         """Time has passed: move uses on whose age has reached another bin."""
-        self.now_s = now_s = max(self.now_s, now_s)
-        for age in reversed(range(BINS - 1)):  # the oldest first: they come before younger ones
-            queue, edge_s = self._aging[age], now_s - EDGES_S[age + 1]
-            while queue and queue[0].at_s <= edge_s:
+        super().age(now_s)
+        now_s = self.now_s
+        for age in range(BINS - 2, -1, -1):  # the oldest first: they come before younger ones
+            queue = self._aging[age]
+            while queue and queue[0].at_s <= now_s - EDGES_S[age + 1]:
                 use = queue.popleft()
                 if use.slots or use.open:
-                    to = bisect_right(EDGES_S, now_s - use.at_s) - 1
-                    self._move(use, use.level, max(age + 1, min(to, BINS - 1)))
+                    self._move(use, use.level, max(age + 1, self.bin_now(use)))
                     if use.bin < BINS - 1:
                         self._aging[use.bin].append(use)
-
-    def copy(self, twins: Twins) -> Uses:
-        """The same uses for another order: their `twins`, which are made as they are met."""
-        copy = Uses(self._model)
-        copy.now_s, copy._count = self.now_s, self._count
-        copy._buckets = {
-            place: [(number, twins[use]) for number, use in bucket]
-            for place, bucket in self._buckets.items()
-        }
-        copy._aging = [deque(twins[use] for use in queue) for queue in self._aging]
-        return copy
 
     def _move(self, use: Use, level: int, age: int) -> None:
         if use.leaves:
@@ -131,6 +157,7 @@ class Uses:
         bucket = self._buckets.get((use.level, use.bin))
         if bucket is None:
             self._buckets[use.level, use.bin] = [entry]
+            insort(self._ranked, self._rank(use))
         elif bucket[-1] < entry:
             bucket.append(entry)
         else:
@@ -141,3 +168,8 @@ class Uses:
         del bucket[bisect_left(bucket, (use.number,))]
         if not bucket:
             del self._buckets[use.level, use.bin]
+            del self._ranked[bisect_left(self._ranked, self._rank(use))]
+
+    def _rank(self, use: Use) -> tuple[float, int, int]:
+        """Where the bucket of a use stands."""
+        return (self._scores[use.level][use.bin], -use.bin, use.level)

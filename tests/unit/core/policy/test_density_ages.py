@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import accumulate
 
 from heat_models import bin_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.core.policy.reuse import BINS, EDGES_S, NEUTRAL, ReuseModel
-from pagoda.core.policy.uses import Twins, Use, Uses
+from pagoda.core.policy.uses import RankedUses, Use, Uses
 
 _ULP = 2.0**-52
 _PAUSES = st.one_of(
@@ -94,24 +95,39 @@ def test_a_use_without_blocks_is_let_go() -> None:
     assert [use for queue in uses._aging for use in queue] == [opened]
 
 
-def test_a_copy_puts_new_uses_behind_old_ones() -> None:
-    """As the original does."""
-    uses = _uses(0.0)
-    begun = [_leafy(uses) for _ in range(3)]
-    twins = Twins()
-    copy = uses.copy(twins)
-    new = _leafy(copy)
-    order = [use for _, bucket in copy.ascending() for _, use in bucket]
-    assert order == [*(twins[use] for use in begun), new]
+def test_uses_that_are_ranked_later_stand_where_they_would_have() -> None:
+    """Those whose blocks had no order until then, and new ones come behind them."""
+    rng = random.Random(4)
+    plain, ranked = Uses(ReuseModel()), _uses(0.0)
+    known = []
+    for at_s in accumulate(rng.choice([0.0, 0.25, 1.0, 40.0]) for _ in range(200)):
+        for uses in (plain, ranked):
+            uses.age(at_s)
+        known.append(plain.new(NEUTRAL, asked=True))
+        _leafy(ranked)
+    later = RankedUses.of(plain, rng.sample(known, len(known)))
+    for use in known:
+        later.add_leaf(use, 0)
+    for uses in (later, ranked):
+        _leafy(uses)
+    for at_s in (0.0, 1.0, 500.0):
+        for uses in (later, ranked):
+            uses.age(ranked.now_s + at_s)
+        assert _numbers(later) == _numbers(ranked)
 
 
-def _uses(now_s: float) -> Uses:
-    uses = Uses(ReuseModel())
+def _numbers(uses: RankedUses) -> list[tuple[float, list[int]]]:
+    """Of the ranked ones, with their scores."""
+    return [(score, [number for number, _ in bucket]) for score, bucket in uses.ascending()]
+
+
+def _uses(now_s: float) -> RankedUses:
+    uses = RankedUses(ReuseModel())
     uses.age(now_s)
     return uses
 
 
-def _leafy(uses: Uses) -> Use:
+def _leafy(uses: RankedUses) -> Use:
     """A new use that has one leaf."""
     use = uses.new(NEUTRAL, asked=True)
     use.slots = 1

@@ -170,9 +170,9 @@ def test_new_blocks_pass_by_what_is_worth_more() -> None:
     model.scores = [[float(level)] * reuse.BINS for level in range(40)]
     policy._race.density_leads = True
     policy.insert([0, 1, 2, 3], chain(1, 2, 3, 4), [ROOT, *chain(1, 2, 3)])
-    policy._density.begin(chain(1, 2, 3, 4), 30, 0.0)
+    policy._blocks.begin(chain(1, 2, 3, 4), 30, 0.0)
     for level, admitted in ((1, 0), (30, 0), (31, 3)):
-        policy._density.begin(chain(5, 6, 7), level, 0.0)
+        policy._blocks.begin(chain(5, 6, 7), level, 0.0)
         assert len(policy.admits(chain(5, 6, 7), [ROOT, *chain(5, 6)], 0)) == admitted
         assert len(policy.admits(chain(5, 6, 7), [ROOT, *chain(5, 6)], 2)) == max(2, admitted)
     assert len(policy.admits(chain(8, 9), [ROOT, *chain(8)], 0)) == 2
@@ -189,9 +189,9 @@ def test_a_request_does_not_displace_what_it_goes_on_from() -> None:
     policy._race.density_leads = True
     policy._sessions.shared.used(chain(1), 0.0, own=0)
     policy.insert([0, 1, 2], [*chain(1), *chain(5, 6)], [ROOT, ROOT, *chain(5)])
-    policy._density.begin(chain(5, 6), 30, 0.0)
+    policy._blocks.begin(chain(5, 6), 30, 0.0)
     for level in range(1, 30):
-        policy._density.begin(chain(1, 2, 3), level, 10_000.0 + level)
+        policy._blocks.begin(chain(1, 2, 3), level, 10_000.0 + level)
         assert len(policy.admits(chain(1, 2, 3)[1:], chain(1, 2), 0)) == 0
 
 
@@ -226,13 +226,14 @@ def test_a_long_run_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(policy._sessions._marks) <= 100
     assert len(policy._sessions._seen) <= 300
     assert len(policy._lru._order) <= CAPACITY
-    orders = [policy._density, *([policy._shadow.order] if policy._shadow else [])]
-    for order in orders:
-        here = len(order.tracked())
-        assert order._awaited == {}
-        assert len(order.children) <= here
-        assert len(order.warm) <= len(order.heat) <= here
-        assert sum(map(len, order.uses._aging)) <= 2 * here + 9
+    for blocks in (policy._blocks, *tier.shadows()):
+        here = len(blocks.tracked())
+        assert blocks._awaited == {}
+        assert len(blocks.heat) <= here
+        if isinstance(blocks, DensityOrder):
+            assert sum(map(len, blocks.uses._aging)) <= 2 * here + 9
+            assert len(blocks.children) <= here
+            assert len(blocks.warm) <= len(blocks.heat)
 
 
 class Overlapping:
@@ -270,14 +271,14 @@ class Overlapping:
         self.residency.check_invariants()
         assert (self.policy._shadow is None) == (self.policy.leader == "density")
         for opened in self.policy._open.values():
-            for shadow in self._shadows():
+            for shadow in self.shadows():
                 assert opened.shadow in set().union(*shadow.uses._aging)
-        for order in (self.policy._density, *self._shadows()):
-            parents = set(order.parent.values()) - {ROOT}
-            assert set(order.children) == parents
-            assert sum(use.slots for use in set(order.use.values())) == len(order.tracked())
+        for blocks in (self.policy._blocks, *self.shadows()):
+            assert sum(use.slots for use in set(blocks.use.values())) == len(blocks.tracked())
+            if isinstance(blocks, DensityOrder):
+                assert set(blocks.children) == set(blocks.parent.values()) - {ROOT}
 
-    def _shadows(self) -> Iterable[DensityOrder]:
+    def shadows(self) -> Iterable[DensityOrder]:
         return [self.policy._shadow.order] if self.policy._shadow else []
 
     def _insert(self, keys: Sequence[Key], parents: Sequence[Key]) -> None:

@@ -14,9 +14,12 @@ from heat_models import chain, key
 from pagoda.core.identity import ROOT, Key
 from pagoda.core.policy import Lru
 from pagoda.core.policy.density import DensityOrder
+from pagoda.core.policy.ghosts import Ghosts
+from pagoda.core.policy.ledger import Ledger
 from pagoda.core.policy.reuse import NEUTRAL, WORTHLESS, ReuseModel
-from pagoda.core.policy.shadow import DensityShadow, LruShadow, leading
+from pagoda.core.policy.shadow import DensityShadow, LruShadow
 from pagoda.core.policy.shared import SharedBlocks
+from pagoda.core.policy.uses import RankedUses
 from pagoda.lab.replay.one_tier import OneTier, key_of
 
 SLOTS = 12
@@ -49,28 +52,33 @@ def test_the_block_beside_a_chain_goes_before_it() -> None:
     assert shadow.hits(chain(1)) == 0
 
 
-def test_leading_blocks_end_at_the_first_hole() -> None:
-    """None of none, all of all."""
-    assert leading(chain(1, 2, 3), {key(1), key(1, 2, 3)}) == 1
-    assert leading([], {key(1)}) == 0
-    assert leading(chain(1, 2), set(chain(1, 2))) == 2
+def test_a_prefix_ends_at_the_first_hole() -> None:
+    """Of what is there, and of what is remembered: none of none, all of all."""
+    order, ghosts = _order(), Ghosts[None](9)
+    there = [key(1), key(1, 2, 3), *chain(5, 6)]
+    order.insert([3, 4, 5, 6], there, [ROOT, key(1, 2), *[ROOT, key(5)]])
+    ghosts.put_all(there, None)
+    for path, slots in (((1, 2, 3), [3]), ((), []), ((2,), []), ((5, 6), [5, 6])):
+        assert order.prefix(chain(*path)) == slots
+        assert ghosts.leading(chain(*path)) == len(slots)
 
 
-def test_a_shadow_starts_from_the_tier_and_leaves_it_alone() -> None:
-    """It names the same victims at first; whatever then happens in it changes nothing in the
-    order it was made from, and the other way round."""
+def test_a_shadow_takes_an_order_over_and_leaves_the_ledger_alone() -> None:
+    """Whatever then happens in it changes nothing in the blocks that the tier keeps, and the
+    other way round; until something does, both name the same victims."""
     for seed in range(20):
         rng = random.Random(seed)
         order, other = (_walked(rng, 40) for _ in range(2))
-        shadow = DensityShadow(SLOTS, order)
-        assert _victims(shadow.order) == _victims(order)
-        before = _state(order)
+        ledger, _ = Ledger.of(order)
+        assert _victims(ledger.ordered()) == _victims(order)
+        ledger, _ = Ledger.of(order)
+        shadow, before = DensityShadow(SLOTS, order), _state(order)
         _fill(rng, shadow, order.uses.now_s)
-        assert _state(order) == before
-        twin = DensityShadow(SLOTS, other)
-        before = _state(twin.order)
-        _walk(rng, other, 40)
-        assert _state(twin.order) == before
+        assert _state(ledger.ordered()) == before
+        shadow, (ledger, _) = DensityShadow(SLOTS, other), Ledger.of(other)
+        before = _state(shadow.order)
+        _walk(rng, ledger.ordered(), 40)
+        assert _state(shadow.order) == before
 
 
 def test_a_shadow_is_never_overfull_and_never_torn() -> None:
@@ -83,7 +91,7 @@ def test_a_shadow_is_never_overfull_and_never_torn() -> None:
         for _ in range(80):
             at_s += rng.choice([0.0, 0.3, 40.0])
             path = _path(rng)
-            held = leading(chain(*path), shadow.order.slot_of)
+            held = len(shadow.order.prefix(chain(*path)))
             use = shadow.order.begin(chain(*path), rng.choice(LEVELS), at_s)
             assert use.slots == held
             shadow.fill(chain(*path), None)
@@ -118,7 +126,7 @@ def test_a_chain_longer_than_the_tier_leaves_its_head() -> None:
 def _order() -> DensityOrder:
     model = ReuseModel()
     model.scores = [[level / (1 + age) for age in range(30)] for level in range(40)]
-    return DensityOrder(model, SharedBlocks())
+    return DensityOrder(RankedUses(model), SharedBlocks())
 
 
 def _path(rng: random.Random) -> list[int]:
@@ -168,5 +176,6 @@ def _state(order: DensityOrder) -> Sequence[object]:
     uses = {slot: (use.level, use.at_s, use.bin, use.slots) for slot, use in order.use.items()}
     filed = [[[*use.leaves] for _, use in bucket] for _, bucket in order.uses.ascending()]
     waiting: set[Key] = set(order._awaited)
-    tables = (order.slot_of, order.parent, order.children, order.heat, order.warm)
-    return [uses, filed, waiting, order.uses.now_s, *map(repr, tables), _victims(order)]
+    tables = (order.slot_of, order.parent, order.children, order.heat)
+    counted = [uses, filed, waiting, order.uses.now_s, *map(dict, tables)]
+    return [*counted, list(order.warm), _victims(order)]
