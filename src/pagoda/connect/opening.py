@@ -29,6 +29,7 @@ from pagoda.store.executor import Kind, Lane, Runtime, ThreadExecutor
 from pagoda.store.fingerprint import weights_fingerprint
 from pagoda.store.open import open_store
 from pagoda.store.store import CheckPlan, Store
+from pagoda.tiers.drive import PAGODA, Owner
 from pagoda.watch.tell import telling
 
 _STORE_THREADS = 1  # each tier writes one run at a time
@@ -99,6 +100,7 @@ def weights_of(settings: Settings, served: str, *, whose: str) -> bytes:
 def store_of(  # noqa: PLR0913 - one keyword for each thing that an engine brings
     settings: Settings,
     *,
+    owner: Owner = PAGODA,
     chunk_bytes: int,
     chunks: int,
     observer: Observer,
@@ -107,10 +109,12 @@ def store_of(  # noqa: PLR0913 - one keyword for each thing that an engine bring
 ) -> Store:
     """Open the tiers below an engine's memory of `chunks`, to be checked as planned; I/O threads
     call `wake` when there is something to take in. Raises TierError, such as DirectoryLocked when
-    another engine has one."""
+    another engine has a directory: its message names that `owner`."""
     executor = ThreadExecutor(load_threads=settings.drive.io_threads, store_threads=_STORE_THREADS)
     runtime = Runtime(executor=executor, observer=telling(observer), wake=wake)
-    plan = store_plan(settings, block_bytes=chunk_bytes, device_blocks=chunks, check=check)
+    plan = store_plan(
+        settings, block_bytes=chunk_bytes, device_blocks=chunks, owner=owner, check=check
+    )
     store = open_store(plan, runtime)
     for level in store.levels():  # a thread's start takes milliseconds: not in an engine's step
         for kind in (Kind.LOAD, Kind.STORE):

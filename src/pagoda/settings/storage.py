@@ -20,7 +20,7 @@ from pagoda.store.open import StorePlan
 from pagoda.store.scrub import ScrubPlan
 from pagoda.store.shared import SharedConfig
 from pagoda.store.store import SharedParts, StoreConfig
-from pagoda.tiers.drive import DriveConfig
+from pagoda.tiers.drive import PAGODA, DriveConfig, Owner
 from pagoda.tiers.remote.breaker import GuardedShared, Tolerance
 from pagoda.tiers.remote.open import RemoteConfig, open_shared
 from pagoda.tiers.remote.port import SharedTier
@@ -31,11 +31,16 @@ _KEY_BYTES = 16
 
 
 def store_plan(
-    settings: Settings, *, block_bytes: int, device_blocks: int, check: CheckPlan | None = None
+    settings: Settings,
+    *,
+    block_bytes: int,
+    device_blocks: int,
+    owner: Owner = PAGODA,
+    check: CheckPlan | None = None,
 ) -> StorePlan:
     """Which tiers to open for blocks of `block_bytes` that come from a pool of `device_blocks`,
-    and how blocks are checked. Raises SettingsError for keys that cannot be read, and for a shared
-    store that cannot be spoken to at that address, or without a package."""
+    for which engine, and how blocks are checked. Raises SettingsError for keys that cannot be
+    read, and for a shared store that cannot be spoken to at that address, or without a package."""
     # What waits holds device blocks where memory, if there is any, does not take it. A drive or a
     # shared store may be stuck, and must leave the engine half of its pool.
     queue_bytes = min(_QUEUE_BYTES, device_blocks * block_bytes // 2)
@@ -44,7 +49,7 @@ def store_plan(
         block_bytes=block_bytes,
         host_bytes=settings.host.capacity,
         host_pinned=settings.host.pinned,
-        drives=_drives(settings, block_bytes),
+        drives=_drives(settings, block_bytes, owner),
         endurance=EndurancePlan(
             writes_per_day=drive.writes_per_day, total_bytes=drive.total_writes
         ),
@@ -89,7 +94,7 @@ def pin_limits(pins: Pins) -> PinLimits:
     )
 
 
-def _drives(settings: Settings, block_bytes: int) -> tuple[DriveConfig, ...]:
+def _drives(settings: Settings, block_bytes: int, owner: Owner) -> tuple[DriveConfig, ...]:
     directories = settings.drive.directories()
     if not settings.drive.path:  # one slab, one size of slot
         directories = tuple(path / f"blocks-of-{block_bytes}" for path in directories)
@@ -100,6 +105,7 @@ def _drives(settings: Settings, block_bytes: int) -> tuple[DriveConfig, ...]:
             slot_bytes=block_bytes,
             free_floor_bytes=settings.drive.free_floor,
             direct=settings.drive.direct,
+            owner=owner,
         )
         for directory in directories
     )

@@ -17,8 +17,10 @@ from pagoda.core.errors import SettingsError
 from pagoda.core.events import Event, Observer
 from pagoda.settings.tree import Settings
 from pagoda.store.store import Store
+from pagoda.tiers.drive import Owner
 from pagoda.tiers.drive.superblock import PAGE_BYTES
 
+OWNER = Owner("SGLang", levels=2)  # a rank's directory, and a pool's in it
 Pool = tuple[Any, Pages]  # a host pool of SGLang, and its pages
 
 
@@ -92,6 +94,7 @@ class Library:
             directory = name if len(sizes) == 1 else f"{name}-{number}"
             stores[size] = store_of(
                 placed(self.settings, f"{self.rank.directory}/{directory}", share * part),
+                owner=OWNER,
                 chunk_bytes=_slot_bytes(size),
                 chunks=pages.sizes.count(size) * pages.count,
                 observer=_labelled(observer, directory),

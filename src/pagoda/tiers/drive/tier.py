@@ -33,7 +33,7 @@ _RUN_BLOCKS = 512  # below IOV_MAX, which is 1024 on Linux
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveConfig:
     """One drive directory. Sizes in bytes; `direct` is "auto", "on" or "off"; `name` tells the
-    drive from others of the same store."""
+    drive from others of the same store, `owner` the engine from others on this host."""
 
     directory: Path
     capacity_bytes: int
@@ -41,6 +41,7 @@ class DriveConfig:
     free_floor_bytes: int = 2 << 30
     direct: str = "auto"
     name: str = TIER
+    owner: lock.Owner = lock.PAGODA
 
 
 def look(config: DriveConfig, taken: Counter[int]) -> None:
@@ -57,7 +58,7 @@ def look(config: DriveConfig, taken: Counter[int]) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(standing, os.W_OK | os.X_OK) and not _read_only(standing):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        lock.look(config.directory, tier=config.name)
+        lock.look(config.directory, tier=config.name, owner=config.owner)
         if found is None and not _read_only(standing):
             device = standing.stat().st_dev
             taken[device] += wanted.size_bytes
@@ -84,7 +85,7 @@ class DriveTier:
         _existing(self.path, wanted)  # what will not do is refused before anything is written
         with typed_errors(self.name, str(config.directory)):
             config.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = DirectoryLock(config.directory, tier=self.name)
+            self._lock = DirectoryLock(config.directory, tier=self.name, owner=config.owner)
         try:
             self._layout = _existing(self.path, wanted) or _create(config, wanted, opener)
             with typed_errors(self.name, str(self.path)):
