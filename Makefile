@@ -3,6 +3,7 @@
 #   PYTHON=python3.12        the interpreter to make .venv with (default: the newest that fits)
 #   PIP_ARGS="--find-links D"  options for every pip call
 #   REQUIRE_SERVERS=1        a test skipped for a missing server fails
+#   REQUIRE_ENGINES=1        a test skipped for a missing engine fails (test-engines)
 #   ARGS="-k drive"          options for pytest, or for the bench
 
 VENV := .venv
@@ -28,10 +29,12 @@ test: $(VENV)/.dev model  ## run the test suite (REQUIRE_SERVERS=1, ARGS="-k dri
 	@PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
 		$(PY) -m pytest -p skips $(if $(filter 1,$(REQUIRE_SERVERS)),--require-servers) $(ARGS)
 
-test-engines: $(VENV)/.dev model  ## run the connectors in the real engines; installs them once (2.4 GB)
-	@VLLM_HOME="$$(scripts/engine_vllm.sh)" \
+test-engines: $(VENV)/.dev model  ## run the connectors in the real engines; installs them once (4 GB)
+	@vllm="$$(scripts/engine_vllm.sh)" && sglang="$$(scripts/engine_sglang.sh)" && \
+		VLLM_HOME="$$vllm" SGLANG_HOME="$$sglang" \
 		PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
-		$(PY) -m pytest -p skips -m engines tests/engines $(ARGS)
+		$(PY) -m pytest -p skips $(if $(filter 1,$(REQUIRE_ENGINES)),--require-engines) \
+		-m engines tests/engines $(ARGS)
 
 check: $(VENV)/.dev docs  ## lint, format, types, import contracts, documentation
 	@$(BIN)/ruff check .

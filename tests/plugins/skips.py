@@ -4,30 +4,33 @@
 
 The absent thing is what a skip reason names before its first colon: `redis-server: not on
 PATH`, `no redis-server: …`. With --require-servers a skipped test that carries the marker
-`server` fails. A module that skips itself while it is collected counts as one; it carries the
-marker when its source mentions `mark.server`. Loaded by `make test` with `-p skips`.
+`server` fails, with --require-engines one that carries `engines`. A module that skips itself
+while it is collected counts as one; it carries the marker when its source mentions `mark.server`.
+Loaded by `make test` and `make test-engines` with `-p skips`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
 
+REQUIRED = {"--require-servers": "server", "--require-engines": "engines"}  # option: marker
 ABSENT_LENGTH = 40  # longest name; longer ones are sentences, and are cut
 Report = pytest.TestReport | pytest.CollectReport
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --require-servers."""
-    parser.addoption(
-        "--require-servers",
-        action="store_true",
-        help="fail tests marked `server` that would be skipped",
-    )
+    """Add --require-servers and --require-engines."""
+    for option, marker in REQUIRED.items():
+        parser.addoption(
+            option,
+            action="store_true",
+            help=f"fail tests marked `{marker}` that would be skipped",
+        )
 
 
 def reason_of(report: Report) -> str:
@@ -46,21 +49,26 @@ def absent_thing(reason: str) -> str:
     return name if len(name) <= ABSENT_LENGTH else name[:ABSENT_LENGTH].rstrip() + "…"
 
 
-def fail_skipped(report: Report) -> None:
-    """Turn a skip for a missing server into a failure that says why."""
+def required(config: pytest.Config) -> Mapping[str, str]:
+    """The options that were given, each with its marker."""
+    return {option: marker for option, marker in REQUIRED.items() if config.getoption(option)}
+
+
+def fail_skipped(report: Report, option: str) -> None:
+    """Turn a skip for something missing into a failure that says why."""
     report.outcome = "failed"
-    report.longrepr = f"--require-servers: a server is missing: {reason_of(report)}"
+    report.longrepr = f"{option}: it is missing: {reason_of(report)}"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a skipped test that is marked `server` when servers are required."""
+    """Fail a skipped test whose marker says that it is required."""
     report = yield
-    required = item.config.getoption("--require-servers") and item.get_closest_marker("server")
-    if required and report.skipped and not hasattr(report, "wasxfail"):
-        fail_skipped(report)
+    for option, marker in required(item.config).items():
+        if item.get_closest_marker(marker) and report.skipped and not hasattr(report, "wasxfail"):
+            fail_skipped(report, option)
     return report
 
 
@@ -68,13 +76,14 @@ def pytest_runtest_makereport(
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Fail a module of server tests that skips itself when servers are required."""
+    """Fail a module of required tests that skips itself."""
     report = yield
-    if not (collector.config.getoption("--require-servers") and report.skipped):
-        return report
     path = Path(collector.path)
-    if path.is_file() and "mark.server" in path.read_text(encoding="utf-8"):
-        fail_skipped(report)
+    if not report.skipped or not path.is_file():
+        return report
+    for option, marker in required(collector.config).items():
+        if f"mark.{marker}" in path.read_text(encoding="utf-8"):
+            fail_skipped(report, option)
     return report
 
 

@@ -18,6 +18,7 @@ def test_passes(): pass
 @pytest.mark.server
 def test_server(): pytest.skip("redis-server: not on PATH")
 
+@pytest.mark.engines
 @pytest.mark.skipif(True, reason="vLLM: not installed")
 def test_engine(): pass
 
@@ -37,7 +38,9 @@ pytest.skip("fio: not on PATH", allow_module_level=True)
 
 def run_suite(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the suite above in a process of its own, with the plugin."""
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = server: needs one\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n server: needs one\n engines: runs one\n"
+    )
     (folder / "test_suite.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "skips", *options]
     environment = {**os.environ, "PYTHONPATH": str(PLUGINS), "PYTEST_ADDOPTS": ""}
@@ -72,12 +75,19 @@ def test_a_module_that_skips_itself_is_counted(tmp_path):
     assert "5 skipped: fio (1), large model (1)" in last_line(run_suite(tmp_path))
 
 
-def test_required_servers_fail_their_tests_and_no_others(tmp_path):
-    """The test marked `server` fails and says what is missing; the others stay skipped."""
-    done = run_suite(tmp_path, "--require-servers")
+@pytest.mark.parametrize(
+    ("option", "missing", "left"),
+    [
+        ("--require-servers", "redis-server", "large model (1), no_such_module (1), vLLM (1)"),
+        ("--require-engines", "vLLM", "large model (1), no_such_module (1), redis-server (1)"),
+    ],
+)
+def test_what_is_required_fails_its_tests_and_no_others(tmp_path, option, missing, left):
+    """The test with the option's marker fails and says what is missing; others stay skipped."""
+    done = run_suite(tmp_path, option)
     assert done.returncode == 1
-    assert "a server is missing: redis-server" in done.stdout
-    assert last_line(done).startswith("1 passed, 1 failed, 3 skipped: large model (1)")
+    assert f"{option}: it is missing: {missing}" in done.stdout
+    assert last_line(done) == f"1 passed, 1 failed, 3 skipped: {left}"
 
 
 @pytest.mark.parametrize(("marked", "status"), [(True, 2), (False, 0)])

@@ -10,7 +10,7 @@ The JSON file that FAULTS_BELOW_PAGODA names is read before every read and write
     {"stuck": true}        reads hang until this is gone
     {"unsealed": true}     the seal's check is off: what was read is served, whatever it is
 
-Chance is drawn from `seed`, in the order of the calls.
+Chance is drawn from `seed` in the order of the calls; another seed begins anew.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Plan:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._random = random.Random(self.now().get("seed", 0))
+        self._random = random.Random()
+        self._seed: int | None = None
 
     def now(self) -> dict[str, Any]:
         plan: dict[str, Any] = json.loads(self._path.read_text())
@@ -43,8 +44,12 @@ class Plan:
 
     def strikes(self, what: str) -> bool:
         """Whether this call is one of those that go wrong."""
-        chance = self.now().get(what, 0)
+        plan = self.now()
+        chance, seed = plan.get(what, 0), plan.get("seed", 0)
         with self._lock:
+            if seed != self._seed:
+                self._seed = seed
+                self._random.seed(seed)
             return bool(chance) and self._random.random() < chance
 
     def one_of(self, count: int) -> int:
