@@ -18,6 +18,7 @@ from pagoda.connect.vllm.chains import Chains
 from pagoda.connect.vllm.hosted import HostedChunks
 from pagoda.core.errors import SettingsError
 from pagoda.core.identity import Key
+from pagoda.core.pins import PinWish
 from pagoda.core.policy import REGISTRY, Ending, Hint, Lru, Request
 
 _CHUNKS = 16
@@ -190,6 +191,18 @@ def test_a_pin_ends_by_itself() -> None:
     now_ms = 60_000
     _press(host, 140)
     assert not any(host.there(PROMPT))
+
+
+def test_a_renewed_pin_holds_for_what_it_names_now() -> None:
+    """A chunk that it named before, and that no other pin names, goes with the next pressure."""
+    policy = PagodaPolicy(16)
+    names = [Key(name) for name in chain(1, 3)]
+    policy.pins.add(names, PinWish(owner="a"))
+    policy.pins.add(names[1:], PinWish(owner="a"))
+    policy.pins.check_invariants()
+    assert policy.hosted.pinned.keys == set(names[1:])
+    assert policy.pins.remove("a") == 1
+    assert not policy.hosted.pinned.keys
 
 
 def test_pins_never_stand_in_the_way_and_hold_for_what_comes_back() -> None:

@@ -224,6 +224,15 @@ def test_a_renewed_pin_has_one_entry() -> None:
     assert book.add(pin("b", 0, 7)).id != first.id, "an owner each"
 
 
+def test_a_pin_is_not_renewed_within_a_budget_that_it_exceeds() -> None:
+    """It is refused, and stays as it was."""
+    book = PinBook(ROOMS, LIMITS)
+    first = book.add(pin("a", 0, 7))
+    with pytest.raises(PinRefused, match="the pin's own budget in host"):
+        book.add(pin("a", 0, 7, share=0.1, until_ms=9))
+    assert book.pins() == [first]
+
+
 def test_a_renewed_pin_keeps_its_place_before_older_ones_that_wait() -> None:
     """A tier that grants a pin goes on to, though an older one would like its room."""
     rooms = (Room(tier="device", slots=10, memory=True), Room(tier="host", slots=40, memory=True))
