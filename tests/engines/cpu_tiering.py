@@ -7,12 +7,16 @@ memory. Here that is a copy in memory; connector, scheduler, tiers and metrics a
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+# Group, block on the device, chunk in host memory, position in that chunk.
+Pair = tuple[int, int, int, int]
 
 
 class CopyingWorker(OffloadingWorker):
@@ -50,23 +54,22 @@ class CopyingWorker(OffloadingWorker):
 
     def _copy(self, job_id: int, device: Any, host: Any, *, store: bool) -> bool:
         began_s, moved = time.perf_counter(), 0
-        for group, block, chunk, part in self._pairs(device, host):
+        for group, block, chunk, part, count in _runs(self._pairs(device, host)):
             for ref in self._groups[group]:
                 page = self._pages[ref.tensor_idx]
                 start = part * page
                 size = ref.page_size_bytes
-                there = self._device[ref.tensor_idx][block, :size]
-                here = self._host[ref.tensor_idx][chunk, start : start + size]
+                there = self._device[ref.tensor_idx][block : block + count, :size]
+                here = self._host[ref.tensor_idx][chunk : chunk + count, start : start + size]
                 if store:
                     here.copy_(there)
                 else:
                     there.copy_(here)
-                moved += size
+                moved += size * count
         self._done.append(TransferResult(job_id, True, moved, time.perf_counter() - began_s))
         return True
 
-    def _pairs(self, device: Any, host: Any) -> Any:
-        """(group, block on the device, chunk in host memory, position in that chunk)."""
+    def _pairs(self, device: Any, host: Any) -> Iterator[Pair]:
         first_block = first_chunk = 0
         for group, (count, start) in enumerate(
             zip(device.group_sizes, device.block_indices, strict=True)
@@ -77,9 +80,25 @@ class CopyingWorker(OffloadingWorker):
             for index in range(count):
                 chunk, part = divmod(index + skip, self._blocks_per_chunk)
                 block = device.block_ids[first_block + index]
-                yield group, block, host.block_ids[first_chunk + chunk], part
+                yield group, int(block), int(host.block_ids[first_chunk + chunk]), part
             first_block += count
             first_chunk += -(-(count + skip) // self._blocks_per_chunk)
+
+
+def _runs(pairs: Iterable[Pair]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Pairs that follow each other on both sides, with how many they are: a copy for each would
+    take longer than what is copied."""
+    begun: Pair | None = None
+    count = 0
+    for pair in pairs:
+        if begun and pair == (begun[0], begun[1] + count, begun[2] + count, begun[3]):
+            count += 1
+            continue
+        if begun:
+            yield *begun, count
+        begun, count = pair, 1
+    if begun:
+        yield *begun, count
 
 
 class CpuTieringSpec(TieringOffloadingSpec):

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from pagoda.connect.counts import Counts
+from pagoda.connect.endpoint import observing
 from pagoda.connect.opening import settings_of, store_of
+from pagoda.connect.vllm.counts import Skips
 from pagoda.connect.vllm.jobs import Finished
 from pagoda.connect.vllm.offload import Offload
 from pagoda.core.errors import DirectoryLocked, SettingsError
@@ -36,11 +38,11 @@ class Host:
         own = {"path": str(directory), "capacity": "8MiB", "free_floor": "1MiB"}
         tree = {"drive": own, "store": store, "remote": {"url": remote}}
         settings = settings_of(tree, None, whose="PagodaTier", environ={})
-        self.counts = Counts("chunks")
+        self.counts, skips = Counts("chunks"), Skips()
         self.store: Store = store_of(
-            settings, chunk_bytes=_CHUNK, chunks=_CHUNKS, observer=self.counts
+            settings, chunk_bytes=_CHUNK, chunks=_CHUNKS, observer=observing(self.counts, skips)
         )
-        self.tier = Offload(self.store, _SPACE, row=self._row, tokens=16)
+        self.tier = Offload(self.store, _SPACE, row=self._row, tokens=16, skips=skips)
 
     def _row(self, chunk: int) -> memoryview:
         return memoryview(self.rows[chunk]).cast("B")
@@ -209,6 +211,25 @@ def test_what_exceeds_the_queue_is_skipped_and_counted(
     free.set()
     jobs = host.finished(4)
     assert sum(len(job.bad) for job in jobs) == skipped
+    assert [job.failed for job in jobs if job.bad].count(True) > 0
+
+
+def test_a_full_drive_takes_what_comes_and_drops_what_was_not_used(opened: Open) -> None:
+    """By reuse, the admission of `pagoda serve`, it would take nothing more for ever: an engine
+    does not tell which requests use a chunk. Asking for it is refused."""
+    host = opened()
+    names: list[bytes] = []
+    at_once = _CHUNKS // 2  # as many as may wait
+    for number in range(host.drive().geometry.slots // at_once + 2):
+        names = [b"%d-%d" % (number, chunk) for chunk in range(at_once)]
+        host.tier.save(number, names, range(at_once))
+        [job] = host.finished()
+        assert job.good == tuple(names)
+    assert all(host.tier.find(name, "r") for name in names)
+    assert not host.tier.find(b"0-0", "r")
+    with pytest.raises(SettingsError, match=r"drive\.admission") as caught:
+        settings_of({"drive": {"admission": "twice"}}, None, whose="PagodaTier", environ={})
+    assert caught.value.key == "drive.admission"
 
 
 def _gone(host: Host, count: int) -> list[bytes]:

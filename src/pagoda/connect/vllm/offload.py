@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pagoda.connect.vllm.announced import Announced
 from pagoda.connect.vllm.asked import Asked
+from pagoda.connect.vllm.counts import Skips
 from pagoda.connect.vllm.jobs import Finished, Job
 from pagoda.connect.vllm.names import NamesFile
 from pagoda.connect.vllm.namespace import key_of
+from pagoda.connect.withheld import Withheld
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.store.block import Block
 from pagoda.store.store import Store
@@ -30,15 +32,17 @@ Row = Callable[[int], memoryview]
 
 class Offload:
     """One engine's chunks in a store. `row` gives the memory of a chunk by its number; `tokens`
-    is how many tokens a chunk has; `names` keeps the names of announced chunks."""
+    is how many tokens a chunk has; `skips` listens to the store; `names` keeps the names of
+    announced chunks."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what stands on either side of it
         self,
         store: Store,
         namespace: NamespaceId,
         *,
         row: Row,
         tokens: int,
+        skips: Skips,
         names: NamesFile | None = None,
     ) -> None:
         self._store = store
@@ -46,10 +50,12 @@ class Offload:
         self._namespace = namespace
         self._row = row
         self._tokens = tokens
+        self._skips = skips
         self._lock = threading.Lock()
         self._jobs: list[Job] = []
         self._late: list[Job] = []  # told as over, while a thread may still write to their chunks
         self._asked: dict[str, Asked] = {}
+        self._withheld = Withheld(store.checks)
         self.announced = Announced(
             self._key, self._which, file=names, executor=store.runtime.executor
         )
@@ -64,7 +70,7 @@ class Offload:
         key = self._key(name)
         with self._lock:
             if self._store.match([key]):
-                return True
+                return not self._withheld.hides(name, request)
             if self._store.shared is None:
                 return False
             return self._asked.setdefault(request, Asked()).answer(name)
@@ -84,6 +90,7 @@ class Offload:
         """A request is over."""
         with self._lock:
             self._asked.pop(request, None)
+            self._withheld.forget(request)
 
     def touch(self, names: Iterable[bytes]) -> None:
         """Chunks were used."""
@@ -119,6 +126,9 @@ class Offload:
 
         with self._lock:
             self._jobs.append(job)
+            checked = list(itertools.compress(blocks, map(self._withheld.offered, job.names)))
+            job.waiting += len(checked)
+            self._store.checks.compare(checked, release)
             self._store.save(blocks, release)
 
     def finished(self) -> list[Finished]:
@@ -177,6 +187,7 @@ class Offload:
             names=tuple(bytes(name) for name in names),
             chunks=tuple(int(chunk) for chunk in chunks),
             began_s=self._clock(),
+            skipped_before=self._skips.count,
         )
 
     def _block(self, name: bytes, chunk: int) -> Block:
@@ -191,7 +202,7 @@ class Offload:
 
     def _told(self, job: Job) -> Finished:
         loads = bool(job.restores)
-        good = job.arrived() if loads else [self._there(self._key(name)) for name in job.names]
+        good = self._arrived(job) if loads else [self._there(self._key(n)) for n in job.names]
         return Finished(
             number=job.number,
             loads=loads,
@@ -199,10 +210,19 @@ class Offload:
             bad=tuple(name for name, well in zip(job.names, good, strict=True) if not well),
             size_bytes=sum(len(self._row(c)) for c in itertools.compress(job.chunks, good)),
             seconds=self._clock() - job.began_s,
+            failed=not all(good) and (loads or self._skips.count > job.skipped_before),
             held=job.held(),
         )
 
+    def _arrived(self, job: Job) -> list[bool]:
+        """Which chunks a load has brought; none of a namespace that is not believed any more."""
+        if self._store.quarantine.bars(self._namespace):
+            return [False] * len(job.names)
+        return job.arrived()
+
     def _there(self, key: Key) -> bool:
+        if self._store.quarantine.bars(self._namespace):
+            return False
         return any(level.state.slot_of(key) is not None for level in self._store.levels())
 
     def _which(self, keys: Sequence[Key]) -> list[bool]:

@@ -29,17 +29,19 @@ from vllm.version import __version__ as vllm_version
 from pagoda.connect.counts import BOUNCED, Counts
 from pagoda.connect.endpoint import MetricsEndpoint, observing
 from pagoda.connect.opening import settings_of, store_of, weights_of
-from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT
+from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT, Skips
 from pagoda.connect.vllm.engine import engine_config
+from pagoda.connect.vllm.form import form_of
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
 from pagoda.connect.vllm.names import NamesFile
 from pagoda.connect.vllm.namespace import namespace_of
 from pagoda.connect.vllm.offload import Offload
 from pagoda.core.identity import NamespaceId
+from pagoda.settings.storage import check_plan
 from pagoda.settings.tree import Settings
-from pagoda.store.store import Store
-from pagoda.tiers.drive import DriveTier
+from pagoda.store.store import CheckPlan, Store
+from pagoda.tiers.drive import DriveTier, Owner
 
 
 class PagodaTier(SecondaryTierManager):
@@ -75,16 +77,22 @@ class PagodaTier(SecondaryTierManager):
             version=vllm_version,
             salt=salt,
         )
-        self._counts = Counts(UNIT)
+        self._counts, self._skips = Counts(UNIT), Skips()
         self._endpoint = MetricsEndpoint(metrics_port, whose="PagodaTier") if metrics_port else None
-        self._store = self._open(wanted)
+        chunk_tokens = offloading.cache.tokens_per_hash * offloading.cache.blocks_per_chunk
+        check = None
+        if wanted.check.rate:
+            form = form_of(offloading, engine, chunk_bytes=self.block_size_bytes)
+            check = check_plan(wanted.check, form=form, block_tokens=chunk_tokens)
+        self._store = self._open(wanted, check)
         events_wanted = offloading_spec.kv_events_config.enable_kv_cache_events
         self._events: list[Any] | None = [] if enable_kv_events and events_wanted else None
         self._offload = Offload(
             self._store,
             namespace.digest(),
             row=self._row,
-            tokens=offloading.cache.tokens_per_hash * offloading.cache.blocks_per_chunk,
+            tokens=chunk_tokens,
+            skips=self._skips,
             names=self._names(wanted, namespace.digest()),
         )
         if self._endpoint:
@@ -186,15 +194,18 @@ class PagodaTier(SecondaryTierManager):
         stats.set_gauge(HELD, len(self._held) if self._held else 0)
         return stats
 
-    def _open(self, wanted: Settings) -> Store:
+    def _open(self, wanted: Settings, check: CheckPlan | None) -> Store:
         """The store, with those who listen to it."""
-        listening = (self._counts, self._endpoint) if self._endpoint else (self._counts,)
+        ours = (self._counts, self._skips)
+        listening = (*ours, self._endpoint) if self._endpoint else ours
         try:
             return store_of(
                 wanted,
+                owner=Owner("vLLM"),
                 chunk_bytes=self.block_size_bytes,
                 chunks=len(self._rows),
                 observer=observing(*listening),
+                check=check,
             )
         except BaseException:
             if self._endpoint:
@@ -241,7 +252,7 @@ class PagodaTier(SecondaryTierManager):
     def _result(self, job: Finished) -> Any:
         return JobResult(
             job_id=job.number,
-            success=not job.bad,
+            success=not job.failed,
             successful_keys=job.good if job.loads and job.bad and job.good else None,
             transfer_time=job.seconds,
             transfer_bytes=job.size_bytes,
