@@ -246,6 +246,26 @@ def test_a_stuck_write_ends_in_time_and_stores_only_what_was_given(
     assert host.load(names[:there]) == contents[:there]
 
 
+def test_a_tensor_that_is_a_view_of_host_memory_is_stored_as_it_was_given(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where SGLang hands over tensors, one may lie in a page that it frees and fills anew while
+    the write still waits."""
+    host = build({"kv": _pool("one segment")}, interface_v1=0, store={"restore_deadline": "300ms"})
+    pool, rng = host.pools["kv"], random.Random(15)
+    free = _hang(monkeypatch, "write")
+    names = [name_of(1), name_of(2)]
+    contents = [_bytes(rng, pool) for _ in names]
+    for index, content in zip((0, 4), contents, strict=True):
+        pool.fill(index, content)
+    assert not host.storage.batch_set(names, [pool.get_data_page(0), pool.get_data_page(4)])
+    pool.fill(0, _bytes(rng, pool))
+    pool.fill(4, _bytes(rng, pool))
+    free.set()
+    _soon(lambda: not host.shelves.poll())
+    assert host.load(names) == contents
+
+
 def test_a_failed_page_costs_those_behind_it_and_no_look_up_finds_it(build: Build) -> None:
     """SGLang uses what lies before the first page that failed; the failed one is forgotten."""
     host = build()
@@ -377,6 +397,38 @@ def test_one_rank_writes_what_all_have_alike(build: Build, tmp_path: Path) -> No
     assert made[0].save(names, contents)
     _soon(lambda: made[1].storage.batch_exists(names) == 2)
     assert made[1].load(names) == contents
+
+
+def test_a_long_prefix_is_found_in_the_shared_store(build: Build, tmp_path: Path) -> None:
+    """It is asked for a part at a time, until one is missing."""
+    pytest.importorskip("obstore")
+    (tmp_path / "shared").mkdir()
+    pool = {"kv": HostPool([4096], pages=800)}
+    names = [name_of(number) for number in range(700)]
+    made = []
+    for place in ("a", "b"):
+        extra = entry(tmp_path / place)
+        extra["settings"]["remote"] = {"url": f"file://{tmp_path / 'shared'}"}
+        made.append(build({"kv": HostPool([4096], pages=800)}, directory=place, **_own(extra)))
+    content = _bytes(random.Random(13), pool["kv"])
+    for first in range(0, len(names), 25):
+        assert made[0].save(names[first : first + 25], [content] * 25)
+        _soon(lambda: not made[0].shelves.poll())  # they are in the shared store as well
+    assert made[1].storage.batch_exists(names) == len(names)
+    assert made[1].load(names[-3:]) == [content] * 3
+
+
+def test_attached_to_full_host_memory_pages_pass_through_memory_of_our_own(build: Build) -> None:
+    """Nothing can be set aside then, and nothing is moved in place."""
+    full = _pool()
+    taken = full.alloc(full.size)
+    host = build({"kv": full})
+    full.free(taken)
+    names, rng = [name_of(1), name_of(2)], random.Random(14)
+    contents = [_bytes(rng, full) for _ in names]
+    assert host.save(names, contents)
+    assert host.load(names) == contents
+    assert host.bounced() == 4
 
 
 def _own(extra: dict[str, Any]) -> dict[str, Any]:

@@ -215,7 +215,7 @@ class Backend:
         """In place where the pool that owns the indices has pages set aside, else staged."""
         one = self._pools[name]
         owner = self._pools.get(one.owner)
-        if owner is None or owner.guard is None:
+        if owner is None or owner.guard is None or not owner.guard.limit:
             return one.staged, None
         return one.pages, owner.guard
 
@@ -261,8 +261,15 @@ class Backend:
             busy = self._shelves.poll()
             self._settle()
             self._count_copies()
-            self.on_tend()
+            self._tell()
             pause_s = _BUSY_S if busy or self.held else _IDLE_S
+
+    def _tell(self) -> None:
+        """Whoever listens fails for himself: pages have to be given back."""
+        try:
+            self.on_tend()
+        except Exception:  # noqa: BLE001 - whatever it is, pages are given back
+            _log.exception("telling of pages failed")
 
     def _count_copies(self) -> None:
         """Of whole pages by us, and of segments below the store."""

@@ -22,6 +22,7 @@ from pagoda.store.store import Store
 from pagoda.tiers.drive import DriveTier
 
 _STEP_S = 0.05  # a wait looks at least this often
+_SPARSE = 64  # pages of a pool with gaps that the shared store is asked for: the last ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +95,17 @@ class Shelves:
         with self._turn:
             for store, segments in volume.parts():
                 keys = [volume.key(name, number) for name in names[:count] for number in segments]
-                self._ask(store, [(volume.namespace, keys)])
-                count = min(count, store.match(keys) // len(segments))
+                count = min(count, self._match(store, volume.namespace, keys) // len(segments))
         return count
 
     def present(self, volume: Volume, names: Sequence[str]) -> list[bool]:
-        """Which pages could be read now, each for itself."""
+        """Which pages could be read now, each for itself. Of what only the shared store has, the
+        last pages are found: those make the longest prefixes."""
         found = [True] * len(names)
         with self._turn:
             for store, segments in volume.parts():
                 pages = [[volume.key(name, number) for number in segments] for name in names]
-                self._ask(store, [(volume.namespace, keys) for keys in pages])
+                self._ask(store, volume.namespace, pages[-_SPARSE:])
                 found = [
                     before and store.match(keys) == len(keys)
                     for before, keys in zip(found, pages, strict=True)
@@ -167,10 +168,21 @@ class Shelves:
         # Without the lock: I/O threads need it to tell that they have ended.
         return all([store.close(flush_s=max(0.0, until_s - self.clock())) for store in stores])
 
-    def _ask(self, store: Store, prefixes: Iterable[tuple[NamespaceId, Sequence[Key]]]) -> None:
+    def _match(self, store: Store, namespace: NamespaceId, keys: Sequence[Key]) -> int:
+        """How many leading segments there are; the shared store is asked for some at a time, as
+        long as it has them."""
+        found = store.match(keys)
+        while store.shared is not None and found < len(keys):
+            self._ask(store, namespace, [keys[found:]])
+            before, found = found, store.match(keys)
+            if found <= before:
+                break
+        return found
+
+    def _ask(self, store: Store, namespace: NamespaceId, prefixes: Iterable[Sequence[Key]]) -> None:
         """Have the shared store, if there is one, say what it has."""
         if store.shared is not None:
-            probes = [store.probe(namespace, keys) for namespace, keys in prefixes]
+            probes = [store.probe(namespace, keys) for keys in prefixes]
             self._wait(lambda: all(probe.done for probe in probes))
 
     def _order(

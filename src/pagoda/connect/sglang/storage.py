@@ -25,6 +25,7 @@ from sglang.srt.runtime_context import (
 )
 from sglang.version import __version__ as sglang_version
 
+from pagoda.connect.counts import BOUNCED
 from pagoda.connect.opening import settings_of
 from pagoda.connect.sglang.backend import KV, Backend, Batch
 from pagoda.connect.sglang.events import PageEvents, publisher
@@ -159,7 +160,9 @@ class PagodaStorage(HiCacheStorage):
         if self._weights.changed:
             return False
         # A tensor may be a view of memory that SGLang uses again: nothing tells which.
-        batch = self._backend.save(keys, [[copy_of(value)] for value in values])
+        copies = [[copy_of(value)] for value in values]
+        self._backend.counts.add(BOUNCED, len(copies))
+        batch = self._backend.save(keys, copies)
         self._stored(KV, keys, batch)
         return all(batch.good)
 

@@ -7,10 +7,12 @@ weights has ended what is stored and restored by the names of the old ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+_log = logging.getLogger("pagoda.connect")
 METHODS = (
     "update_weights_from_disk",
     "load_weights_from_distributed",
@@ -30,6 +32,8 @@ class WeightsWatch:
     def _telling(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def tell(*args: Any, **kwargs: Any) -> Any:
+            if not self.changed:
+                _log.warning("weights are updated: no page is stored or restored from now on")
             self.changed = True
             return method(*args, **kwargs)
 
