@@ -15,7 +15,7 @@ SEED ?= 1
 export PYTHON PIP_ARGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-engines check format docs bench lab model lock clean
+.PHONY: help run setup test test-engines bench-engines check format docs bench lab model lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test-engines: $(VENV)/.dev model  ## run the connectors in the real engines; ins
 		PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" PYTHONPATH=tests/plugins \
 		$(PY) -m pytest -p skips $(if $(filter 1,$(REQUIRE_ENGINES)),--require-engines) \
 		-m engines tests/engines $(ARGS)
+
+bench-engines: $(VENV)/.dev model  ## how fast a real vLLM gets a stored prompt back (minutes; ARGS="--json FILE")
+	@VLLM_HOME="$$(scripts/engine_vllm.sh)" PAGODA_DEMO_MODEL="$$($(PY) -m pagoda.lab.model --path)" \
+		$(PY) tests/engines/measure_vllm.py $(ARGS)
 
 check: $(VENV)/.dev docs  ## lint, format, types, import contracts, documentation
 	@$(BIN)/ruff check .
