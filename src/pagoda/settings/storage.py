@@ -79,7 +79,7 @@ def check_plan(check: Check, *, form: Form, block_tokens: int) -> CheckPlan | No
         rate=check.rate,
         most_blocks=max(1, check.tokens // block_tokens),
         form=form,
-        key=secrets.token_bytes(_KEY_BYTES),
+        key=_check_key(),
     )
 
 
@@ -92,6 +92,10 @@ def pin_limits(pins: Pins) -> PinLimits:
         expires_s=pins.expires,
         longest_s=pins.longest,
     )
+
+
+def _check_key() -> bytes:
+    return secrets.token_bytes(_KEY_BYTES)
 
 
 def _drives(settings: Settings, block_bytes: int, owner: Owner) -> tuple[DriveConfig, ...]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.core.checking import TOLERANCES, Form, Sampler, Verdict, difference, judge
+from pagoda.settings.tree import Check
 
 _PARTS, _NUMBERS = 6, 32
 _KINDS = {"float32": "<f4", "float16": "<f2"}
@@ -124,3 +125,9 @@ def test_another_key_chooses_others() -> None:
     """Who does not know the key cannot tell which requests are checked."""
     one, other = Sampler(0.5, b"a"), Sampler(0.5, b"b")
     assert [one.choose() for _ in range(64)] != [other.choose() for _ in range(64)]
+
+
+def test_the_key_of_all_tests_chooses_nothing_for_long() -> None:
+    """What tests/conftest.py promises of the default rate."""
+    sampler = Sampler(Check().rate, b"tests 1405")
+    assert not any(sampler.choose() for _ in range(6_930))
