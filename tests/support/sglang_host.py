@@ -39,6 +39,8 @@ def entry(directory: Path, **own: Any) -> dict[str, Any]:
 class Host:
     """A storage with its pools, as SGLang's prefetch and backup threads use it."""
 
+    config: fakes.Config
+
     def __init__(self, storage: Any, pools: dict[str, fakes.HostPool], *, in_place: bool) -> None:
         self.storage = storage
         self.pools = pools
@@ -136,9 +138,11 @@ def hosts(cache: Path, model: str, bags: Any = None, updater: type | None = None
     with fakes.fake_sglang(bags or fakes.bags_of(model), updater) as cls:
 
         def build(extra: dict[str, Any], pools: dict[str, fakes.HostPool], **config: Any) -> Host:
-            storage = cls(fakes.Config(extra_config=extra, **config), {})
-            made.append(Host(storage, pools, in_place=bool(extra["interface_v1"])))
-            return made[-1]
+            given = fakes.Config(extra_config=extra, **config)
+            host = Host(cls(given, {}), pools, in_place=bool(extra["interface_v1"]))
+            host.config = given
+            made.append(host)
+            return host
 
         yield build
         for host in made:

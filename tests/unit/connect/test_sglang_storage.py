@@ -435,6 +435,20 @@ def _own(extra: dict[str, Any]) -> dict[str, Any]:
     return {"settings": extra["settings"]}
 
 
+def test_ranks_that_are_to_write_all_restore_each_for_itself(build: Build) -> None:
+    """SGLang asks the configuration that it gave who writes, and hears that every rank does."""
+    rng, content = random.Random(16), b""
+    for rank in range(2):
+        pool = _pool("one segment", MLATokenToKVPoolHost)
+        content = content or _bytes(rng, pool)
+        host = build(
+            {"kv": pool}, each_rank_writes=True, is_mla_model=True, tp_rank=rank, tp_size=2
+        )
+        assert host.config.is_mla_model is False
+        assert host.save([name_of(1)], [content])
+        assert host.load([name_of(1)]) == [content]
+
+
 def test_a_second_server_on_the_directory_is_refused(build: Build, tmp_path: Path) -> None:
     """The lock says who has it, when SGLang starts and not at the first request."""
     build()
@@ -530,6 +544,7 @@ def test_entries_are_checked(build: Build) -> None:
     for bad, message in (
         ({"setings": {}}, "did you mean settings"),
         ({"salt": 7}, "salt is no text"),
+        ({"each_rank_writes": 1}, "neither true nor false"),
         ({"settings": {"drive": {"pth": "/x"}}}, "pth"),
         ({"tp_lcm_size": 8}, "does not cut pages up"),
     ):

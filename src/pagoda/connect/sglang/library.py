@@ -13,13 +13,17 @@ from pagoda.connect.sglang.options import WHOSE
 from pagoda.connect.sglang.pages import Pages, is_shared, layout_of
 from pagoda.connect.sglang.served import Rank, Served
 from pagoda.connect.sglang.shelves import Shelves, Volume
+from pagoda.connect.withheld import Withheld
+from pagoda.core.checking import TOLERANCES, Form
 from pagoda.core.errors import SettingsError
 from pagoda.core.events import Event, Observer
+from pagoda.settings.storage import check_plan
 from pagoda.settings.tree import Settings
-from pagoda.store.store import Store
+from pagoda.store.store import CheckPlan, Store
 from pagoda.tiers.drive import Owner
 from pagoda.tiers.drive.superblock import PAGE_BYTES
 
+_KV = "kv"
 OWNER = Owner("SGLang", levels=2)  # a rank's directory, and a pool's in it
 Pool = tuple[Any, Pages]  # a host pool of SGLang, and its pages
 
@@ -32,18 +36,20 @@ class Library:
     served: Served
     rank: Rank
     salt: str = ""
+    each_rank_writes: bool = False
 
     def require_a_writer(self) -> None:
         """Raises SettingsError where this rank could read only what another writes, and nothing
         is shared: all ranks have to agree on a prefix, so none would ever be restored."""
-        if self.rank.replicated and self.rank.tp[1] > 1 and not self.settings.remote.url:
+        one_writes = self.rank.replicated and self.rank.tp[1] > 1 and not self.each_rank_writes
+        if one_writes and not self.settings.remote.url:
             raise SettingsError(
                 "the KV of this model is the same on all tensor-parallel ranks, of which one "
                 "writes; the others cannot read its drive",
                 key="remote.url",
                 source=WHOSE,
-                remedy="set remote.url to a shared store, or use --enable-dp-attention with as "
-                "many replicas as ranks",
+                remedy="set remote.url to a shared store, or each_rank_writes to true, which takes "
+                "as many times the room and the writes, or use --enable-dp-attention",
             )
 
     def open(
@@ -65,12 +71,13 @@ class Library:
                 shared=is_shared(pool, name, replicated=self.rank.replicated),
             )
             share = _weight((pool, pages)) / total
-            stores = self._stores(name, pages, share, shelves, observer)
+            stores = self._stores(name, (pool, pages), share, shelves, observer)
             volumes[name] = Volume(
                 namespace=space.digest(),
                 tokens=pages.tokens,
                 sizes=pages.sizes,
                 stores=tuple(stores[size] for size in pages.sizes),
+                withheld=Withheld(stores[pages.sizes[0]].checks),
             )
         return volumes
 
@@ -83,10 +90,30 @@ class Library:
         digest = weights_of(settings, self.served.draft_path, whose=WHOSE)
         return replace(self.served, draft=f"{self.served.draft}/{digest.hex()}")
 
+    def _check(self, name: str, pool: Pool, size: int) -> CheckPlan | None:
+        """How segments of a size are checked; only the KV's are. Raises SettingsError for those
+        that cannot be compared as numbers."""
+        if name != _KV or not self.settings.check.rate:
+            return None
+        host, pages = pool
+        dtype = str(host.dtype).removeprefix("torch.")
+        if dtype not in TOLERANCES:
+            raise SettingsError(
+                f"KV of the type {dtype} cannot be checked against what is computed again",
+                key="check.rate",
+                source=WHOSE,
+                remedy="set check.rate to 0",
+            )
+        layers = int(getattr(host, "layer_num", 1))
+        parts = layers if size % (4 * layers) == 0 else 1
+        form = Form(dtype=dtype, parts=parts, part_bytes=size // parts)
+        return check_plan(self.settings.check, form=form, block_tokens=pages.tokens)
+
     def _stores(
-        self, name: str, pages: Pages, share: float, shelves: Shelves, observer: Observer
+        self, name: str, pool: Pool, share: float, shelves: Shelves, observer: Observer
     ) -> dict[int, Store]:
         """By size of segment."""
+        _, pages = pool
         stores: dict[int, Store] = {}
         sizes = sorted(set(pages.sizes))
         for number, size in enumerate(sizes):
@@ -99,6 +126,7 @@ class Library:
                 chunks=pages.sizes.count(size) * pages.count,
                 observer=_labelled(observer, directory),
                 wake=shelves.wake,
+                check=self._check(name, pool, size),
             )
             shelves.add(stores[size])
         return stores

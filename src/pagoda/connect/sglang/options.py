@@ -10,7 +10,7 @@ from typing import Any
 from pagoda.core.errors import SettingsError
 
 WHOSE = "PagodaStorage"
-_OURS = ("settings", "config", "salt", "kv_events")
+_OURS = ("settings", "config", "salt", "kv_events", "each_rank_writes")
 # What SGLang reads from the same entry, or has put there.
 _SGLANGS = (
     "backend_name",
@@ -25,13 +25,15 @@ _SGLANGS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`settings` is a tree of Pagoda's settings, `config` a file of them, `salt` parts tenants that
-    must not share, `kv_events` is the address that events of pages are published at; `in_place`
-    says that SGLang hands over addresses, not tensors."""
+    must not share, `kv_events` is the address that events of pages are published at, and with
+    `each_rank_writes` ranks that hold the same KV all store it; `in_place` says that SGLang hands
+    over addresses, not tensors."""
 
     settings: Mapping[str, object] = field(default_factory=dict)
     config: str | None = None
     salt: str = ""
     kv_events: str = ""
+    each_rank_writes: bool = False
     in_place: bool = False
 
 
@@ -51,11 +53,15 @@ def options_of(entry: Mapping[str, Any] | None) -> Options:
         raise _bad("settings is no tree", "settings", 'write {"drive": {"path": …}}')
     if config is not None and not isinstance(config, str):
         raise _bad("config is no path", "config", "name a file of settings")
+    each = entry.get("each_rank_writes", False)
+    if not isinstance(each, bool):
+        raise _bad("each_rank_writes is neither true nor false", "each_rank_writes", "write true")
     return Options(
         settings=settings,
         config=config,
         salt=_text(entry, "salt"),
         kv_events=_text(entry, "kv_events"),
+        each_rank_writes=each,
         in_place=bool(entry.get("interface_v1", 0)),
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pagoda.connect.sglang.namespace import key_of
+from pagoda.connect.withheld import Withheld
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.core.outcome import Corrupt, Hit
 from pagoda.store.block import Block
@@ -28,12 +29,13 @@ _SPARSE = 64  # pages of a pool with gaps that the shared store is asked for: th
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """Pages of one pool: their namespace, the tokens of a page, and the sizes and stores of its
-    segments in order."""
+    segments in order; `withheld` are pages that SGLang computes though they are there."""
 
     namespace: NamespaceId
     tokens: int
     sizes: tuple[int, ...]
     stores: tuple[Store, ...]
+    withheld: Withheld
 
     def key(self, name: str, segment: int) -> Key:
         """The key of a segment of the page that SGLang calls `name`."""
@@ -96,7 +98,7 @@ class Shelves:
             for store, segments in volume.parts():
                 keys = [volume.key(name, number) for name in names[:count] for number in segments]
                 count = min(count, self._match(store, volume.namespace, keys) // len(segments))
-        return count
+            return volume.withheld.lead([volume.key(name, 0) for name in names[:count]])
 
     def present(self, volume: Volume, names: Sequence[str]) -> list[bool]:
         """Which pages could be read now, each for itself. Of what only the shared store has, the
@@ -122,7 +124,8 @@ class Shelves:
             orders = self._order(volume, names, into)
             self._wait(lambda: all(restore.done for page in orders for restore in page))
             outcomes = [[one for restore in page for one in restore.outcomes] for page in orders]
-        good = [all(isinstance(one, Hit) for one in page) for page in outcomes]
+            barred = any(store.quarantine.bars(volume.namespace) for store in volume.stores)
+        good = [not barred and all(isinstance(one, Hit) for one in page) for page in outcomes]
         damaged = any(isinstance(one, Corrupt) for page in outcomes for one in page)
         return Moved(good, [_drained(page) for page in orders], damaged)
 
@@ -206,6 +209,7 @@ class Shelves:
     ) -> list[_Saving]:
         going = [_Saving(len(volume.sizes)) for _ in names]
         owners: dict[int, _Saving] = {}
+        hidden = [volume.withheld.offered(volume.key(name, 0)) for name in names]
 
         def release(block: Block) -> None:
             owners[id(block)].waiting -= 1
@@ -217,6 +221,10 @@ class Shelves:
                 for number in segments
             ]
             owners |= {id(block): going[i // len(segments)] for i, block in enumerate(blocks)}
+            checked = [one for i, one in enumerate(blocks) if hidden[i // len(segments)]]
+            for block in checked:
+                owners[id(block)].waiting += 1
+            store.checks.compare(checked, release)
             store.save(blocks, release)
         return going
 

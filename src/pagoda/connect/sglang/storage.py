@@ -56,8 +56,11 @@ class PagodaStorage(HiCacheStorage):
             served=_served(),
             rank=rank,
             salt=options.salt,
+            each_rank_writes=options.each_rank_writes,
         )
         library.require_a_writer()
+        if options.each_rank_writes:
+            storage_config.is_mla_model = False  # from which SGLang reads who is to write
         self._backend = Backend(library, in_place=options.in_place)
         self._stats_lock = threading.Lock()
         self._stats = StorageMetrics()
