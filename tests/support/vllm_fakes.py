@@ -150,14 +150,16 @@ def engine_of(model: str) -> Any:
     )
 
 
-def spec_of(model: str, *, primary: Any = None, events: bool = False) -> Any:
-    """An OffloadingSpec over one group of two layers."""
+def spec_of(model: str, *, primary: Any = None, events: bool = False, replica: int = 0) -> Any:
+    """An OffloadingSpec over one group of two layers, of a data-parallel replica."""
     config = SimpleNamespace(
         groups=(SimpleNamespace(group_id=0, tokens_per_block=16, layer_names=("a", "b")),),
         worker_kv_bytes_per_block=4096,
         cache=SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=2),
         model=SimpleNamespace(name=model, dtype="bfloat16"),
-        parallel=SimpleNamespace(world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1),
+        parallel=SimpleNamespace(
+            world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, data_parallel_index=replica
+        ),
         replicated_layout=False,
         canonical_layout=False,
         kv_cache_layout="HND",

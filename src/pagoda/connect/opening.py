@@ -82,6 +82,15 @@ def settings_of(
     return settings.model_copy(update={"host": without})
 
 
+def below(
+    settings: Settings, directory: str, *, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """The settings with `directory` below each of the drives' paths."""
+    paths = [str(path / directory) for path in settings.drive.directories(environ)]
+    drive = settings.drive.model_copy(update={"path": ",".join(paths) if paths else "off"})
+    return settings.model_copy(update={"drive": drive})
+
+
 def weights_of(settings: Settings, served: str, *, whose: str) -> bytes:
     """The fingerprint of the weights that an engine serves as `served`. Raises ModelError, or
     SettingsError where that names no directory: a name on a hub says nothing of its content."""

@@ -60,7 +60,12 @@ def build(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with fakes.fake_vllm() as cls:
 
         def begin(
-            *, served: str = model, primary: Any = None, events: bool = False, **own: Any
+            *,
+            served: str = model,
+            primary: Any = None,
+            events: bool = False,
+            replica: int = 0,
+            **own: Any,
         ) -> Any:
             vllm_config = fakes.engine_of(served)  # found by the tier, as in a connector
             memory = np.frombuffer(aligned_buffer(_CHUNK * _CHUNKS), np.uint8)
@@ -68,7 +73,9 @@ def build(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
             drive = {"path": str(tmp_path / "kv"), "capacity": "8MiB", "free_floor": "1MiB"}
             settings = {"drive": drive, **own.pop("settings", {})}
             tier = cls(
-                offloading_spec=fakes.spec_of(served, primary=primary, events=events),
+                offloading_spec=fakes.spec_of(
+                    served, primary=primary, events=events, replica=replica
+                ),
                 primary_kv_view=memoryview(rows),
                 tier_type="PagodaTier",
                 settings=settings,
@@ -280,6 +287,20 @@ def test_what_cannot_be_is_refused_with_a_reason(build: Build, tmp_path: Path) -
     build()
     with pytest.raises(DirectoryLocked):
         build()
+
+
+def test_each_data_parallel_replica_has_a_directory_of_its_own(
+    build: Build, tmp_path: Path
+) -> None:
+    """One configuration starts them all: the second lies below the first, and neither reads what
+    the other has; another engine is told who has either."""
+    first, second = build(), build(replica=1)
+    _store(second)
+    assert (tmp_path / "kv" / "dp-1" / "lock").exists()
+    assert first.lookup(_NAMES[0], fakes.ReqContext("r")) is fakes.LookupResult.MISS
+    for replica in (0, 1):
+        with pytest.raises(DirectoryLocked, match="vLLM, process"):
+            build(replica=replica)
 
 
 def test_a_tier_outside_a_connector_is_refused() -> None:

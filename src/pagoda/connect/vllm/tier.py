@@ -28,7 +28,7 @@ from vllm.version import __version__ as vllm_version
 
 from pagoda.connect.counts import BOUNCED, Counts
 from pagoda.connect.endpoint import MetricsEndpoint, observing
-from pagoda.connect.opening import settings_of, store_of, weights_of
+from pagoda.connect.opening import below, settings_of, store_of, weights_of
 from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT, Skips
 from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.form import form_of
@@ -69,6 +69,8 @@ class PagodaTier(SecondaryTierManager):
         self._rows: Any = np.asarray(primary_kv_view)
         wanted = settings_of(settings or {}, config, whose="PagodaTier")
         offloading, engine = offloading_spec.config, engine_config()
+        if replica := offloading.parallel.data_parallel_index:  # configured as the first one is
+            wanted = below(wanted, f"dp-{replica}")
         namespace = namespace_of(
             offloading,
             engine,
