@@ -6,16 +6,13 @@ what was computed before a signal is on the drive behind it.
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from verify_command import verify
 from vllm_harness import pagoda_tier
 from vllm_server import VllmServer
 
@@ -23,7 +20,6 @@ from pagoda.store.inspect import DriveInspector
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
-_SOURCES = Path(__file__).parents[2] / "src"
 _DEEP = "/reset_prefix_cache?reset_external=true"
 
 Serve = Callable[..., VllmServer]
@@ -45,21 +41,6 @@ def serve(vllm_python: Path, demo_model: Path, tmp_path: Path) -> Iterator[Serve
         server.close()
 
 
-def _verify(server: VllmServer, *flags: str) -> tuple[int, dict[str, Any]]:
-    """The command's status, and its JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pagoda", "verify", server.url, "--json", *flags],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(_SOURCES)},
-    )
-    assert done.stdout, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, report
-
-
 def _of(report: dict[str, Any], emptied: str) -> list[dict[str, Any]]:
     """The findings after one way to push out."""
     return [finding for finding in report["findings"] if finding["emptied"] == emptied]
@@ -77,7 +58,7 @@ def test_a_sound_tier_is_equal_and_a_broken_one_differs(serve: Serve, tmp_path: 
     tier = pagoda_tier(tmp_path / "kv")
     broken = {**tier, "type": "BrokenTier", "module_path": "broken_tier", "fault": str(fault)}
     server = serve(broken)
-    status, report = _verify(server, "--lengths", "127,129,257")
+    status, report = verify(server.url, "--lengths", "127,129,257")
     assert (status, report["verdict"]) == (0, "equal"), report
     for way in report["pushed_out"]:
         alone = [one for one in _of(report, way) if not one["concurrent"]]
@@ -85,7 +66,7 @@ def test_a_sound_tier_is_equal_and_a_broken_one_differs(serve: Serve, tmp_path: 
         assert [one["difference"] for one in alone[1:]] == [0.0, 0.0]
     for kind in ("bits", "another"):
         fault.write_text(kind)
-        status, report = _verify(server, "--lengths", "129")
+        status, report = verify(server.url, "--lengths", "129")
         assert (status, report["verdict"]) == (1, "differs"), (kind, report)
         assert {one["verdict"] for one in _of(report, "/reset_prefix_cache")} == {"equal"}
         alone = _of(report, _DEEP)[0]
@@ -97,7 +78,7 @@ def test_the_in_tree_file_tier_is_equal(serve: Serve, tmp_path: Path) -> None:
     """vLLM's own tier of files is verified as well, with Pagoda's below it."""
     files = {"type": "fs", "root_dir": str(tmp_path / "files")}
     server = serve(files, pagoda_tier(tmp_path / "kv"))
-    status, report = _verify(server, "--lengths", "129")
+    status, report = verify(server.url, "--lengths", "129")
     assert (status, report["verdict"]) == (0, "equal"), report
     assert next(one["restored"] for one in _of(report, _DEEP)) == 128
     assert 'tier="1:fs"' in server.metrics()
@@ -108,12 +89,12 @@ def test_a_device_cache_alone(serve: Serve) -> None:
     """No layer below it: equal, of the device cache alone; not for whoever needs more than
     that; and prompts shorter than a block prove nothing."""
     server = serve()
-    status, report = _verify(server, "--lengths", "129")
+    status, report = verify(server.url, "--lengths", "129")
     assert (status, report["verdict"]) == (0, "equal"), report
     assert "device cache alone" in report["reason"]
-    status, report = _verify(server, "--lengths", "129", "--need-restored")
+    status, report = verify(server.url, "--lengths", "129", "--need-restored")
     assert (status, report["reason"]) == (3, "nothing was restored")
-    status, report = _verify(server, "--lengths", "127")
+    status, report = verify(server.url, "--lengths", "127")
     assert (status, report["reason"]) == (3, "nothing was cached, even on the device")
 
 

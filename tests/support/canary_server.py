@@ -145,7 +145,11 @@ class CanaryServer:
         usage: dict[str, Any] = {"prompt_tokens": len(words) - 1, "completion_tokens": asked}
         if cached is not None:
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
-        return {"choices": [self._choice(body, tokens, chat=chat)], "usage": usage}
+        answer: dict[str, Any] = {"usage": usage}
+        if body.get("return_cached_tokens_details") and restored:  # as SGLang does
+            split = {"device": device, "host": 0, "storage": restored - device}
+            answer["sglext"] = {"cached_tokens_details": {**split, "storage_backend": "Any"}}
+        return {"choices": [self._choice(body, tokens, chat=chat)], **answer}
 
     def _token(
         self, words: tuple[str, ...], at: int, shift: float

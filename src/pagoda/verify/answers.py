@@ -53,7 +53,7 @@ def parse_answer(body: object, *, chat: bool) -> Answer:
         positions=_chat_positions(choice) if chat else _positions(choice),
         prompt_tokens=prompt_tokens,
         cached=_cached(usage),
-        restored=_restored(usage),
+        restored=_restored(whole, usage),
     )
 
 
@@ -106,15 +106,15 @@ def _cached(usage: Mapping[str, Any]) -> int | None:
     return _count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
 
 
-def _restored(usage: Mapping[str, Any]) -> int | None:
-    """Pagoda tells it beside the cached tokens; SGLang splits them by where they lay."""
-    details = usage.get("prompt_tokens_details")
-    if not isinstance(details, Mapping):
-        return None
-    split = details.get("cached_tokens_details", usage.get("cached_tokens_details"))
+def _restored(whole: Mapping[str, Any], usage: Mapping[str, Any]) -> int | None:
+    """Pagoda tells it beside the cached tokens; SGLang splits these by where they lay, in a part
+    of the answer that is its own, when it was asked for."""
+    own = whole.get("sglext")
+    split = own.get("cached_tokens_details") if isinstance(own, Mapping) else None
     if isinstance(split, Mapping):
         return sum(_count(value) or 0 for name, value in split.items() if name != "device")
-    return _count(details.get("restored_tokens"))
+    details = usage.get("prompt_tokens_details")
+    return _count(details.get("restored_tokens")) if isinstance(details, Mapping) else None
 
 
 def _mapping(value: object, what: str) -> Mapping[str, Any]:

@@ -26,11 +26,13 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """What a server takes: chats or plain completions; log-probabilities; salts."""
+    """What a server takes: chats or plain completions; log-probabilities; salts; whether it is
+    asked where cached tokens lay, as SGLang is."""
 
     chat: bool
     logprobs: bool
     salts: bool
+    places: bool = False
 
     def body(self, prompt: Prompt, *, model: str, answer_tokens: int) -> dict[str, object]:
         """The JSON of a greedy request."""
@@ -48,6 +50,8 @@ class Manner:
             body |= {"logprobs": True, "top_logprobs": _TOP} if self.chat else {"logprobs": _TOP}
         if self.salts:
             body["cache_salt"] = prompt.salt
+        if self.places:
+            body["return_cached_tokens_details"] = True
         return body
 
 

@@ -8,7 +8,7 @@ what lies below host memory. Either costs the server's other users their cached 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -114,9 +114,14 @@ def find_resets(client: Client, *, deep: bool, sleep: Callable[[float], None]) -
     return []
 
 
-def is_pagoda(ways: list[PushOut]) -> bool:
+def is_pagoda(ways: Sequence[PushOut]) -> bool:
     """Whether a server that is emptied in these ways is Pagoda's own."""
-    return bool(ways) and ways[0].name == PAGODA.path
+    return ways[0].name == PAGODA.path
+
+
+def is_sglang(ways: Sequence[PushOut]) -> bool:
+    """Whether it is SGLang."""
+    return ways[0].name == SGLANG.path
 
 
 def _succeeded(reply: Reply) -> bool:

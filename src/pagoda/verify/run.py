@@ -17,7 +17,7 @@ from pagoda.verify.client import Client, chosen_model
 from pagoda.verify.counters import Counters, read_counters
 from pagoda.verify.evidence import Emptied, judged
 from pagoda.verify.judge import Finding, Reason, Trial, Verdict, overall
-from pagoda.verify.push_out import Flood, PushOut, find_resets, is_pagoda
+from pagoda.verify.push_out import Flood, PushOut, find_resets, is_pagoda, is_sglang
 from pagoda.verify.report import Report
 from pagoda.verify.salts import Salts
 
@@ -107,6 +107,7 @@ class Verification:
         began_s, before = time.monotonic(), self._client.asked
         asker = self._settle()
         ways = self._ways(asker)
+        asker.manner = replace(asker.manner, places=is_sglang(ways))
         cases = [self._fitted(asker, at, target) for at, target in enumerate(self._plan.lengths)]
         findings = self._examine(asker, cases, ways)
         verdict, reason = overall(findings, need_restored=self._plan.need_restored)

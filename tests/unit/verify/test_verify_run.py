@@ -220,6 +220,19 @@ def test_a_connector_of_which_nothing_is_known_is_emptied_on_request_only() -> N
             assert any("reset_external" in path for path in server.resets) is emptied
 
 
+def test_sglang_is_asked_where_cached_tokens_lay() -> None:
+    """Its usage has their number alone: how many were restored stands in a part of its own, and
+    proves it without metrics. No other server is sent that field."""
+    with canary_server(Behaviour(reset="/flush_cache", metrics=False)) as server:
+        report = verify(server.url, lengths=(49, 65))
+        assert server.bodies[-1]["return_cached_tokens_details"] is True
+    assert [f.counted_by for f in report.findings] == [("usage",)] * 4
+    assert [f.restored for f in report.findings if not f.concurrent] == [48, 64]
+    with canary_server(Behaviour()) as server:
+        verify(server.url, lengths=(49,))
+        assert all("return_cached_tokens_details" not in body for body in server.bodies)
+
+
 def test_a_server_that_stays_busy_is_a_typed_error() -> None:
     """It says that it did not empty its cache: nothing that it then answers is called restored."""
     with (
