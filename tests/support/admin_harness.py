@@ -10,7 +10,7 @@ from store_harness import SIZE, Harness, truth
 
 from pagoda.core.holdings import Cleared, Scope
 from pagoda.core.identity import ROOT, Key, Namespace
-from pagoda.core.pins import PinLimits
+from pagoda.core.pins import PinLimits, PinWish
 from pagoda.engine.device import Birth, DeviceBlocks
 from pagoda.engine.shelf import DeviceShelf
 from pagoda.store.admin import Admin
@@ -113,6 +113,34 @@ class AdminHarness(Harness):
         ]
         self.store.save(blocks, lambda block: None)
         return keys
+
+    def fill(self, first: int, prompts: int) -> None:
+        """Store other prompts of four blocks each, one after the other."""
+        for number in range(first, first + prompts):
+            self.put(self.tokens(number))
+            self.settle()
+
+    def found(self, keys: list[Key]) -> int:
+        """Blocks that a request would find in the tiers."""
+        return self.store.match(keys)
+
+    def pin(
+        self,
+        first: int,
+        blocks: int = 4,
+        *,
+        owner: str = "a",
+        salt: str = "",
+        expires_s: float | None = 60,
+        budget: float | None = None,
+    ) -> str:
+        """Pin a prompt, and wait until it is written down."""
+        wish = PinWish(owner=owner, expires_s=expires_s, budget=budget)
+        told: list[bool] = []
+        id = self.admin.pin(self.tokens(first, blocks), salt, wish, told.append)
+        self.settle()
+        assert told == [True]
+        return id
 
     def compute(self, prompt: Sequence[int], *, salt: str = "", held: bool = False) -> list[Key]:
         """Cache a prompt's blocks on the device; `held`: by a running request."""

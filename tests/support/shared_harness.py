@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from pagoda.core.events import Event
+from pagoda.core.events import Event, Reason, Skipped
 from pagoda.core.identity import ROOT, Key, NamespaceId, chain
 from pagoda.core.outcome import Outcome
 from pagoda.seal.envelope import PLAIN, Envelope
@@ -18,6 +18,8 @@ from pagoda.store.restore import Restore
 from pagoda.store.shared import SharedConfig, SharedLevel
 from pagoda.testing.clock import FakeClock
 from pagoda.testing.executor import SteppedExecutor
+from pagoda.testing.faulty_shared import FaultyShared
+from pagoda.testing.memory_shared import MemoryShared
 from pagoda.tiers.remote.breaker import GuardedShared
 from pagoda.tiers.remote.port import SharedTier
 from pagoda.tiers.remote.sealed import Name, SealedShared
@@ -111,6 +113,10 @@ class Node:
         """Events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
+    def skipped(self) -> Counter[Reason]:
+        """Blocks that were not stored, by reason."""
+        return Counter(event.reason for event in self.told(Skipped) for _ in range(event.blocks))
+
 
 def keys_of(count: int, *, salt: int = 0, space: NamespaceId = SPACE) -> list[Key]:
     """The keys of a prefix of `count` blocks."""
@@ -143,3 +149,28 @@ def block_of(keys: Sequence[Key], index: int, space: NamespaceId = SPACE) -> Blo
 def dirty() -> memoryview:
     """A buffer with somebody else's bytes."""
     return memoryview(bytearray(b"\xdd" * SIZE))
+
+
+class Counting(FaultyShared):
+    """Remembers what was asked for and what was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryShared())
+        self.asked: list[list[str]] = []
+        self.sent: list[str] = []
+        self.on_get = self.on_has = lambda: None
+
+    def has(self, names):
+        self.asked.append(list(names))
+        found = super().has(names)
+        self.on_has()
+        return found
+
+    def put(self, names, values):
+        self.sent += names
+        super().put(names, values)
+
+    def get(self, names, limit_bytes):
+        found = super().get(names, limit_bytes)
+        self.on_get()
+        return found
