@@ -16,7 +16,6 @@ from pagoda.core.errors import TierFault, TierTimeout
 from pagoda.core.events import Degraded, Reason
 from pagoda.core.identity import NamespaceId
 
-
 DOWN = TierFault("down", tier="remote")
 OTHER = NamespaceId(bytes(32))
 
