@@ -141,6 +141,22 @@ def test_one_difference_decides_and_no_proof_is_no_equality(
         assert verdict is Verdict.UNKNOWN
 
 
+def test_a_prompt_of_which_nothing_came_back_spoils_the_proof_of_a_shorter_one() -> None:
+    """The layer gave 49 tokens back and not 100: the longer is proven for the device alone."""
+    short = Finding(tokens=49, concurrent=False, emptied="a", verdict=Verdict.EQUAL)
+    silent = [
+        Finding(
+            tokens=tokens, concurrent=False, emptied=way, verdict=Verdict.EQUAL,
+            reason=Reason.DEVICE_ONLY,
+        )
+        for tokens, way in ((100, "a"), (40, "a"), (49, "b"), (100, "b"))
+    ]  # fmt: skip
+    assert overall([short, *silent]) == (Verdict.UNKNOWN, Reason.NOT_RESTORED)
+    assert overall([short, *silent[1:]]) == (Verdict.EQUAL, None)  # nothing is left for "b"
+    assert overall(silent) == (Verdict.EQUAL, Reason.DEVICE_ONLY)
+    assert overall(silent, need_restored=True) == (Verdict.UNKNOWN, Reason.NOT_RESTORED)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=3),
     lambda inner: (

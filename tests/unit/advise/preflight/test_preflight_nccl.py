@@ -39,6 +39,7 @@ HOST = Fabric(matrix=JOINED, interfaces=("bond0", "eth0", "lo"), adapters=("mlx5
         ({"NCCL_P2P_LEVEL": "LOC"}, "warn", "NVLink unused"),
         ({"NCCL_P2P_LEVEL": "0"}, "warn", "NVLink unused"),
         ({"NCCL_P2P_LEVEL": "NVL"}, "pass", ""),
+        ({"NCCL_P2P_LEVEL": "NVL", "CUDA_VISIBLE_DEVICES": "1"}, "pass", ""),
         ({"NCCL_P2P_LEVEL": "3"}, "pass", ""),
         ({"NCCL_P2P_LEVEL": "NVLINK"}, "warn", "no level"),
         ({"NCCL_P2P_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "1"}, "pass", ""),
