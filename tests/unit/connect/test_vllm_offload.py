@@ -137,7 +137,7 @@ def test_a_stuck_read_ends_at_its_deadline_and_its_chunk_is_held(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is told as failed while a thread hangs; until it comes out, its chunk is held."""
-    host = opened(restore_deadline="200ms")
+    host = opened(restore_deadline="1s")
     _saved(host, [b"one", b"two"])
     free, read = threading.Event(), DriveTier.read
 

@@ -189,7 +189,7 @@ def test_chunks_of_a_stuck_load_are_taken_before_vllm_can_give_them_away(
     import threading
 
     primary = Primary()
-    tier = build(primary=primary, settings={"store": {"restore_deadline": "200ms"}})
+    tier = build(primary=primary, settings={"store": {"restore_deadline": "1s"}})
     _store(tier)
     free, read = threading.Event(), DriveTier.read
 

@@ -5,7 +5,6 @@ All methods run in vLLM's scheduler and return at once, but for `drain_jobs` and
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -28,20 +27,14 @@ from vllm.version import __version__ as vllm_version
 
 from pagoda.connect.counts import BOUNCED, Counts
 from pagoda.connect.endpoint import MetricsEndpoint, observing
-from pagoda.connect.opening import below, settings_of, store_of, weights_of
+from pagoda.connect.vllm.below import Engine, open_below
 from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT, Skips
 from pagoda.connect.vllm.engine import engine_config
-from pagoda.connect.vllm.form import form_of
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
-from pagoda.connect.vllm.names import NamesFile
-from pagoda.connect.vllm.namespace import namespace_of
 from pagoda.connect.vllm.offload import Offload
-from pagoda.core.identity import NamespaceId
-from pagoda.settings.storage import check_plan
-from pagoda.settings.tree import Settings
-from pagoda.store.store import CheckPlan, Store
-from pagoda.tiers.drive import DriveTier, Owner
+from pagoda.core.events import Observer
+from pagoda.tiers.drive import DriveTier
 
 
 class PagodaTier(SecondaryTierManager):
@@ -67,39 +60,38 @@ class PagodaTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
         self._rows: Any = np.asarray(primary_kv_view)
-        wanted = settings_of(settings or {}, config, whose="PagodaTier")
-        offloading, engine = offloading_spec.config, engine_config()
-        if replica := offloading.parallel.data_parallel_index:  # configured as the first one is
-            wanted = below(wanted, f"dp-{replica}")
-        namespace = namespace_of(
-            offloading,
-            engine,
-            weights=weights_of(wanted, offloading.model.name, whose="PagodaTier"),
-            chunk_bytes=self.block_size_bytes,
+        engine = Engine(
+            offloading=offloading_spec.config,
+            config=engine_config(),
             version=vllm_version,
-            salt=salt,
+            chunks=len(self._rows),
+            chunk_bytes=self.block_size_bytes,
         )
         self._counts, self._skips = Counts(UNIT), Skips()
-        self._endpoint = MetricsEndpoint(metrics_port, whose="PagodaTier") if metrics_port else None
-        chunk_tokens = offloading.cache.tokens_per_hash * offloading.cache.blocks_per_chunk
-        check = None
-        if wanted.check.rate:
-            form = form_of(offloading, engine, chunk_bytes=self.block_size_bytes)
-            check = check_plan(wanted.check, form=form, block_tokens=chunk_tokens)
-        self._store = self._open(wanted, check)
+        port = metrics_port and metrics_port + engine.replica
+        self._endpoint = MetricsEndpoint(port, whose="PagodaTier") if port else None
+        try:
+            below = open_below(
+                engine, settings or {}, config, salt=salt, observer=observing(*self._listeners())
+            )
+        except BaseException:
+            if self._endpoint:
+                self._endpoint.close()  # a failed start leaves no port taken
+            raise
+        self._store = below.store
         events_wanted = offloading_spec.kv_events_config.enable_kv_cache_events
         self._events: list[Any] | None = [] if enable_kv_events and events_wanted else None
         self._offload = Offload(
-            self._store,
-            namespace.digest(),
+            below.store,
+            below.namespace,
             row=self._row,
-            tokens=chunk_tokens,
+            tokens=engine.chunk_tokens,
             skips=self._skips,
-            names=self._names(wanted, namespace.digest()),
+            names=None if self._events is None else below.names(),
         )
         if self._endpoint:
             self._endpoint.watch(self._offload.stats)
-        self._flush_s = wanted.store.flush_deadline
+        self._flush_s = below.settings.store.flush_deadline
         self._spec = offloading_spec
         self._held: HeldChunks | None = None
         self._bounced = 0
@@ -196,30 +188,10 @@ class PagodaTier(SecondaryTierManager):
         stats.set_gauge(HELD, len(self._held) if self._held else 0)
         return stats
 
-    def _open(self, wanted: Settings, check: CheckPlan | None) -> Store:
-        """The store, with those who listen to it."""
-        ours = (self._counts, self._skips)
-        listening = (*ours, self._endpoint) if self._endpoint else ours
-        try:
-            return store_of(
-                wanted,
-                owner=Owner("vLLM"),
-                chunk_bytes=self.block_size_bytes,
-                chunks=len(self._rows),
-                observer=observing(*listening),
-                check=check,
-            )
-        except BaseException:
-            if self._endpoint:
-                self._endpoint.close()  # a failed start leaves no port taken
-            raise
-
-    def _names(self, wanted: Settings, namespace: NamespaceId) -> NamesFile | None:
-        """The file of names in the first drive's directory, where events are told."""
-        directories = wanted.drive.directories(os.environ)
-        if self._events is None or not directories:
-            return None
-        return NamesFile(directories[0], namespace)
+    def _listeners(self) -> list[Observer]:
+        """Who hears of what the store does."""
+        own: list[Observer] = [self._counts, self._skips]
+        return [*own, self._endpoint] if self._endpoint else own
 
     def _row(self, chunk: int) -> memoryview:
         return memoryview(self._rows[chunk]).cast("B")
