@@ -152,7 +152,8 @@ class Checks:
     def hold_against(self, tier: str, block: Block, stored: memoryview) -> None:
         """The same for a copy at hand, here and now."""
         if self._plan is not None:
-            self._account(tier, block, difference(stored, block.payload, self._plan.form))
+            form = self._plan.form
+            self._account(tier, block, difference(stored, block.payload, form), form)
 
     # Helpers.
 
@@ -212,7 +213,7 @@ class Checks:
         def landed(run: _Run) -> None:
             then()
             for one, found in zip(run.held, run.differences, strict=False):
-                self._account(run.tier, one.block, found)
+                self._account(run.tier, one.block, found, run.form)
             if not run.over:
                 self._free(run)
 
@@ -227,14 +228,12 @@ class Checks:
         for one in run.held:
             one.done()
 
-    def _account(self, tier: str, block: Block, found: float | None) -> None:
-        assert self._plan is not None, "only what is planned is compared"
-        verdict = Verdict.UNREAD if found is None else judge(found, self._plan.form)
+    def _account(self, tier: str, block: Block, found: float | None, form: Form) -> None:
+        verdict = Verdict.UNREAD if found is None else judge(found, form)
         self._runtime.observer(Checked(tier=tier, verdict=verdict, difference=found))
         if verdict is Verdict.WRONG:
-            limit = self._plan.form.tolerance
             detail = f"a block in {tier} is not what is computed: they differ by {found:.2g}, "
-            detail += f"where {limit:g} is the most"
+            detail += f"where {form.tolerance:g} is the most"
             now_s = self._runtime.wall_ms() // 1000
             self._quarantine.add(block.namespace, Entry(now_s, detail))
             if self._shared is not None:
