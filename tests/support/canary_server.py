@@ -219,7 +219,9 @@ def _handler(server: CanaryServer) -> type[BaseHTTPRequestHandler]:
             path, _, query = self.path.partition("?")
             if server.is_.reset and path == server.is_.reset:
                 server.resets.append(self.path)
-                self.send_json({"success": server.reset(deep=query == "reset_external=true")})
+                done = server.reset(deep=query == "reset_external=true")
+                refused = not done and path == "/flush_cache"  # as SGLang does
+                self.send(400 if refused else 200, json.dumps({"success": done}).encode())
                 return
             if path == "/cache/clear":
                 server.cleared.append(json.loads(raw)["cache_salt"])

@@ -19,7 +19,8 @@ from pagoda.verify.counters import tells_of_tiers
 
 _FLOOD_WORDS = 700
 _WORDS = "the old clock tower rang above a quiet square while rain fell on empty market stalls"
-_TRIES, _BUSY_S = 10, 0.5
+_TRIES, _BUSY_S = 30, 0.5
+_BUSY = 400  # SGLang's, while requests or transfers are under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ def find_resets(client: Client, *, deep: bool, sleep: Callable[[float], None]) -
     if there is one, empties what lies next below the device, too: where the server's tiers keep
     what is below that, which its metrics tell, or where that is asked for (`deep`)."""
     for endpoint in ENDPOINTS:
-        if not client.call("POST", endpoint.path, endpoint.body).ok:
+        reply = client.call("POST", endpoint.path, endpoint.body)
+        if not (reply.ok or (endpoint is SGLANG and reply.status == _BUSY)):
             continue
         deeper = endpoint is VLLM and (deep or tells_of_tiers(client))
         found = [endpoint, VLLM_CONNECTOR] if deeper else [endpoint]

@@ -56,6 +56,7 @@ def judged(behaviour: Behaviour, **plan: object) -> Report:
         Behaviour(noise=0.02),
         Behaviour(stores_after=1),
         Behaviour(busy=3),
+        Behaviour(busy=3, reset="/flush_cache"),
         Behaviour(tiers=True),
         Behaviour(reset="", device_tokens=320),
     ],
@@ -235,11 +236,12 @@ def test_sglang_is_asked_where_cached_tokens_lay() -> None:
 
 def test_a_server_that_stays_busy_is_a_typed_error() -> None:
     """It says that it did not empty its cache: nothing that it then answers is called restored."""
-    with (
-        canary_server(Behaviour(busy=10**6)) as server,
-        pytest.raises(ServerRefused, match="did not succeed"),
-    ):
-        verify(server.url)
+    for reset, told in (("/reset_prefix_cache", "did not succeed"), ("/flush_cache", "400")):
+        with (
+            canary_server(Behaviour(busy=10**6, reset=reset)) as server,
+            pytest.raises(ServerRefused, match=told),
+        ):
+            verify(server.url)
 
 
 def test_a_pagoda_server_is_left_as_it_was() -> None:
