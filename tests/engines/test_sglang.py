@@ -7,60 +7,32 @@ Pagoda's counters as well, so that none passes because nothing was restored.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sglang_checks import (
+    CACHED_TOKENS,
+    REFUSED,
+    RESTORED,
+    SKIPPED,
+    TOLD,
+    ask_until_stored,
+    prompt_of,
+    restore,
+    restore_in_the_end,
+)
 from sglang_harness import Answer, Server, StartFailed, pagoda_entry
 from slab_damage import change_payloads
 
+from pagoda.tiers.drive import slab
+from pagoda.tiers.drive.lock import DirectoryLock
+
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
-_PROMPT_TOKENS = 405
-_CACHED_TOKENS = 400  # 25 pages of 16
-_CACHED_BYTES = _CACHED_TOKENS * 1024
+_CACHED_BYTES = CACHED_TOKENS * 1024
 _DEADLINE_S = 1.0
-_ROUNDS = 20  # until a drive that has failed is trusted again
-_STORED = "pagoda_stored_bytes_total"
-_SKIPPED = "pagoda_skipped_segments_total"
-_RESTORED = "pagoda_restored_bytes_total"
-_TOLD = "sglang:prefetched_tokens_total"
-_REFUSED = "pagoda_refused_segments_total"
-
-Prompt = list[int]
-
-
-def prompt_of(seed: int) -> Prompt:
-    """Random bytes as tokens; prompts of two seeds have no page in common."""
-    rng = random.Random(seed)
-    return [rng.randrange(3, 250) for _ in range(_PROMPT_TOKENS)]
-
-
-def ask_until_stored(server: Server, prompt: Prompt) -> tuple[Answer, Answer]:
-    """The answer that is computed, and that of a hit on the device, once storage has it all."""
-    stored = server.total(_STORED)
-    cold, local = server.ask(prompt), server.ask(prompt)
-    assert (cold.cached, local.cached, local.stored) == (0, _CACHED_TOKENS, 0)
-    server.wait_for(_STORED, stored + _CACHED_BYTES)
-    return cold, local
-
-
-def restore(server: Server, prompt: Prompt) -> Answer:
-    """The answer to a prompt that only storage can have."""
-    server.flush()
-    return server.ask(prompt)
-
-
-def restore_in_the_end(server: Server, prompt: Prompt, *, wanted: Answer) -> Answer:
-    """The first answer that comes out of storage as a whole; those before it are as wanted."""
-    for _ in range(_ROUNDS):
-        answer = restore(server, prompt)
-        if answer.stored == _CACHED_TOKENS:
-            return answer
-        assert answer.tokens == wanted.tokens
-    raise AssertionError(f"nothing was restored in {_ROUNDS} rounds")
 
 
 @pytest.fixture(scope="module")
@@ -99,22 +71,22 @@ def test_an_answer_restored_after_a_crash_is_the_device_hits_to_the_bit(
     server: Server, crashed: tuple[Path, Answer]
 ) -> None:
     """Another server restores what the first one computed before it was killed."""
-    before = server.total(_RESTORED)
+    before = server.total(RESTORED)
     restored = restore(server, prompt_of(1))
     assert restored == crashed[1]
-    assert restored.stored == _CACHED_TOKENS
-    server.wait_for(_RESTORED, before + _CACHED_BYTES)
+    assert restored.stored == CACHED_TOKENS
+    server.wait_for(RESTORED, before + _CACHED_BYTES)
 
 
 def test_an_answer_restored_after_a_flush_is_the_device_hits_to_the_bit(server: Server) -> None:
     """The same in one server, which says so in its metrics and copies nothing in memory."""
     _, local = ask_until_stored(server, prompt_of(2))
-    before, told = server.total(_RESTORED), server.total(_TOLD)
+    before, told = server.total(RESTORED), server.total(TOLD)
     restored = restore(server, prompt_of(2))
     assert restored == local
-    assert restored.stored == _CACHED_TOKENS
-    server.wait_for(_RESTORED, before + _CACHED_BYTES)
-    assert server.total(_TOLD) == told + _CACHED_TOKENS
+    assert restored.stored == CACHED_TOKENS
+    server.wait_for(RESTORED, before + _CACHED_BYTES)
+    assert server.total(TOLD) == told + CACHED_TOKENS
     assert server.total("pagoda_bounced_copies_total") == 0
 
 
@@ -123,7 +95,7 @@ def test_a_salt_parts_what_is_stored(server: Server) -> None:
     ask_until_stored(server, prompt_of(3))
     server.flush()
     assert server.ask(prompt_of(3), salt="another").cached == 0
-    assert server.ask(prompt_of(3)).stored == _CACHED_TOKENS
+    assert server.ask(prompt_of(3)).stored == CACHED_TOKENS
 
 
 def test_changed_bytes_are_refused_and_computed_anew(
@@ -133,12 +105,12 @@ def test_changed_bytes_are_refused_and_computed_anew(
     and restored."""
     cold, local = ask_until_stored(server, prompt_of(4))
     assert change_payloads(crashed[0]) > 0
-    restored, refused = server.total(_RESTORED), server.total(_REFUSED)
+    restored, refused = server.total(RESTORED), server.total(REFUSED)
     computed = restore(server, prompt_of(4))
     assert computed.cached == 0
     assert computed == cold
-    server.wait_for(_REFUSED, refused + 1, reason="corrupt")
-    assert server.total(_RESTORED) == restored
+    server.wait_for(REFUSED, refused + 1, reason="corrupt")
+    assert server.total(RESTORED) == restored
     assert restore_in_the_end(server, prompt_of(4), wanted=cold) == local
 
 
@@ -150,10 +122,10 @@ def test_changed_bytes_change_the_answer_when_nobody_looks(
     _, local = ask_until_stored(server, prompt_of(5))
     change_payloads(crashed[0])
     server.break_drives(unsealed=True)
-    before = server.total(_RESTORED)
+    before = server.total(RESTORED)
     restored = restore(server, prompt_of(5))
-    assert restored.stored == _CACHED_TOKENS
-    server.wait_for(_RESTORED, before + _CACHED_BYTES)
+    assert restored.stored == CACHED_TOKENS
+    server.wait_for(RESTORED, before + _CACHED_BYTES)
     assert restored != local
     assert restored.tokens != local.tokens
 
@@ -161,9 +133,9 @@ def test_changed_bytes_change_the_answer_when_nobody_looks(
 def test_a_full_drive_stores_nothing_and_answers_as_before(server: Server) -> None:
     """No space on the medium: the answer is computed, twice, and storage goes on when there is."""
     server.break_drives(full=1.0)
-    skipped = server.total(_SKIPPED)
+    skipped = server.total(SKIPPED)
     cold = server.ask(prompt_of(6))
-    server.wait_for(_SKIPPED, skipped + 1)
+    server.wait_for(SKIPPED, skipped + 1)
     computed = restore(server, prompt_of(6))
     assert computed.cached == 0
     assert computed == cold
@@ -174,12 +146,12 @@ def test_a_full_drive_stores_nothing_and_answers_as_before(server: Server) -> No
 def test_a_drive_that_fails_to_read_costs_nothing_but_time(server: Server) -> None:
     """EIO: the answer is computed; what was stored is restored when the drive reads again."""
     cold, local = ask_until_stored(server, prompt_of(7))
-    refused = server.total(_REFUSED)
+    refused = server.total(REFUSED)
     server.break_drives(error=1.0)
     computed = restore(server, prompt_of(7))
     assert computed.cached == 0
     assert computed == cold
-    server.wait_for(_REFUSED, refused + 1)
+    server.wait_for(REFUSED, refused + 1)
     server.break_drives()
     assert restore_in_the_end(server, prompt_of(7), wanted=cold) == local
 
@@ -196,6 +168,24 @@ def test_a_stuck_drive_costs_the_deadline_and_no_more(server: Server) -> None:
     server.break_drives()
     server.wait(lambda: server.total("pagoda_held_pages") == 0, "pages given back")
     assert restore_in_the_end(server, prompt_of(8), wanted=cold) == local
+
+
+def test_storage_is_detached_and_attached_while_the_server_runs(
+    server: Server, crashed: tuple[Path, Answer]
+) -> None:
+    """Detached, it has let go of its directory and is asked nothing; attached again, it has what
+    it had."""
+    cold, local = ask_until_stored(server, prompt_of(10))
+    server.detach()
+    for path in crashed[0].rglob(slab.SLAB_NAME):
+        DirectoryLock(path.parent, tier="drive").release()
+    computed = restore(server, prompt_of(10))
+    assert computed.cached == 0
+    assert computed == cold
+    server.attach(_entry(crashed[0]))
+    restored = restore(server, prompt_of(10))
+    assert restored == local
+    assert restored.stored == CACHED_TOKENS
 
 
 def test_a_second_server_on_one_directory_is_refused(

@@ -27,12 +27,15 @@ _QUIET = {
     "HF_HUB_OFFLINE": "1",
     "DO_NOT_TRACK": "1",
 }
+_KEY = "secret"
+_ADMIN = {"Authorization": f"Bearer {_KEY}"}
+_STORAGE = "/hicache/storage-backend"
 _ARGUMENTS = f"""
     --device cpu --random-seed 7 --skip-server-warmup --disable-overlap-schedule
     --mem-fraction-static 0.3 --max-total-tokens 4096 --page-size {PAGE_TOKENS}
     --enable-hierarchical-cache --hicache-ratio 2 --hicache-write-policy write_through
     --hicache-storage-prefetch-policy wait_complete --hicache-storage-backend dynamic
-    --enable-metrics --enable-cache-report --log-level-http warning
+    --admin-api-key {_KEY} --enable-metrics --enable-cache-report --log-level-http warning
 """.split()
 
 
@@ -74,7 +77,7 @@ class Server:
     def __init__(self, python: Path, directory: Path, setting: Setting) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.url = f"http://{HOST}:{free_port()}"
-        self._http = httpx.Client(base_url=self.url, timeout=120)
+        self._http = httpx.Client(base_url=self.url, timeout=120, headers=_ADMIN)
         self._faults = directory / "faults.json"
         self.break_drives()
         self._log = (directory / "server.log").open("w")
@@ -122,7 +125,24 @@ class Server:
 
     def flush(self) -> None:
         """Forget what device and host memory hold; storage keeps what it has."""
-        self.wait(lambda: self._http.post("/flush_cache").status_code == 200, "an idle server")
+        self._administer("POST", "/flush_cache")
+
+    def attach(self, entry: Mapping[str, Any]) -> None:
+        """Take storage up while running."""
+        own = json.dumps({"prefetch_threshold": PAGE_TOKENS, **entry})
+        body = {
+            "hicache_storage_backend": "dynamic",
+            "hicache_storage_backend_extra_config_json": own,
+        }
+        self._administer("PUT", _STORAGE, json=body)
+
+    def detach(self) -> None:
+        """Give storage up, and what it has open."""
+        self._administer("DELETE", _STORAGE)
+
+    def clear_storage(self) -> None:
+        """Forget what storage holds."""
+        self._administer("POST", f"{_STORAGE}/clear")
 
     def total(self, name: str, **labels: str) -> float:
         """A counter of /metrics over all labels but those given."""
@@ -173,6 +193,18 @@ class Server:
         """End the server as a crash does."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self.close()
+
+    def _administer(self, method: str, path: str, **more: Any) -> None:
+        answers: list[httpx.Response] = []
+
+        def done() -> bool:  # it is refused while anything is under way
+            answers.append(self._http.request(method, path, **more))
+            return answers[-1].status_code == 200
+
+        try:
+            self.wait(done, f"{method} {path}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{answers[-1].text}") from error
 
     def _arguments(self, setting: Setting) -> list[str]:
         port = self.url.rpartition(":")[2]
