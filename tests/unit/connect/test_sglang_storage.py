@@ -246,6 +246,24 @@ def test_a_stuck_write_ends_in_time_and_stores_only_what_was_given(
     assert host.load(names[:there]) == contents[:there]
 
 
+def test_while_stuck_writes_hold_what_is_set_aside_reads_go_through_memory_of_our_own(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drive that takes no writes is no reason to restore nothing from it, or from another."""
+    host = build(store={"restore_deadline": "300ms"})
+    pool, rng = host.pools["kv"], random.Random(17)
+    content = _bytes(rng, pool)
+    assert host.save([name_of(0)], [content])
+    free = _hang(monkeypatch, "write")
+    before = host.bounced()
+    for number in range(1, 9):
+        assert not host.save([name_of(number)], [_bytes(rng, pool)])
+    assert host.storage._backend.held == host.storage._backend._pools["kv"].guard.limit
+    assert host.load([name_of(0)]) == [content]
+    assert host.bounced() == before + 1
+    free.set()
+
+
 def test_a_tensor_that_is_a_view_of_host_memory_is_stored_as_it_was_given(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,8 @@ class Backend:
         damaged one the rest is read all the same: SGLang computes it again and stores it, which
         puts right what is known to be bad, and nothing else."""
         batch, began_s = Batch(), self._clock()
-        for window, own, pages, guard in self._windows(pool, names, indices, self._deadline_s / 2):
+        within_s = self._deadline_s / 2
+        for window, own, pages, guard in self._windows(pool, names, indices, within_s, staged=True):
             buffers = pages.room(own)
             moved = self._shelves.load(self._open_volume(pool), names[window], buffers)
             pages.take(own, buffers, moved.good)
@@ -185,9 +186,16 @@ class Backend:
         return volume
 
     def _windows(
-        self, name: str, names: Sequence[str], indices: Any, seconds: float
+        self,
+        name: str,
+        names: Sequence[str],
+        indices: Any,
+        seconds: float,
+        *,
+        staged: bool = False,
     ) -> Iterator[tuple[slice, Any, Pages, GuardedPool | None]]:
-        """Runs of pages with their indices, and how they are moved, until the time is over."""
+        """Runs of pages with their indices, and how they are moved, until the time is over. Where
+        none may be moved in place, since too many are held, they are `staged`, or not moved."""
         if self._volume(name) is None or not self._whole(name, names, indices):
             return
         until_s = self._clock() + seconds
@@ -195,11 +203,12 @@ class Backend:
         step = max(1, _WINDOW_BYTES // sum(pages.sizes))
         first = 0
         while first < len(names) and self._clock() < until_s:
-            count = min(step, len(names) - first)
-            if guard is not None:
-                count = guard.begin(count)
-            if not count:
+            wanted = min(step, len(names) - first)
+            count = wanted if guard is None else guard.begin(wanted)
+            if not count and not staged:
                 return
+            if not count:
+                count, pages, guard = wanted, self._pools[name].staged, None
             own = indices[first * pages.tokens : (first + count) * pages.tokens]
             yield slice(first, first + count), own, pages, guard
             first += count
