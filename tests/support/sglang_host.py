@@ -3,17 +3,66 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sglang_fakes as fakes
 import torch
 
 from pagoda.connect.sglang.shelves import Shelves, Volume
 from pagoda.store.store import Store
 from pagoda.tiers.drive import DriveTier, slab
+
+# By name: the segments of a page, and how the pool is.
+SHAPES: dict[str, tuple[list[int], dict[str, Any]]] = {
+    "page_first_direct": ([8192, 8192], {}),
+    "layer_first": ([512] * 8, {"layout": "layer_first"}),
+    "one segment": ([12288], {"layout": "page_first"}),
+    "page_first_kv_split": ([8192, 4096, 640], {"layout": "page_first_kv_split"}),
+    "page_head": ([4096, 4096], {"layout": "page_head"}),
+    "not aligned": ([4096, 4096], {"shift": 64}),
+    "no addresses": ([4096, 4096], {"in_place": False}),
+    "few pages": ([4096, 4096], {"pages": 16}),
+}
+
+PATIENCE_S = 30.0
+
+
+def pool_of(shape: str = "page_first_direct", kind: type[fakes.HostPool] = fakes.HostPool) -> Any:
+    """A host pool of a known shape."""
+    sizes, more = SHAPES[shape]
+    return kind(sizes, **more)
+
+
+def random_page(rng: random.Random, pool: fakes.HostPool) -> bytes:
+    """A page's bytes."""
+    return rng.randbytes(pool.page_bytes)
+
+
+def hang(monkeypatch: pytest.MonkeyPatch, method: str) -> threading.Event:
+    """A drive whose `method` does not come back before the event."""
+    free, real = threading.Event(), getattr(DriveTier, method)
+
+    def stuck(self: DriveTier, *args: Any) -> Any:
+        free.wait(PATIENCE_S)
+        return real(self, *args)
+
+    monkeypatch.setattr(DriveTier, method, stuck)
+    return free
+
+
+def soon(what: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 def name_of(number: int) -> str:
