@@ -158,7 +158,8 @@ def _common(engines: Engines, names: tuple[str, ...], check: str, what: str) -> 
     confirm = f"grep -E '{'|'.join(names)}' in both environments"
     owners: dict[str, str] = {}
     for engine, variables in engines.items():
-        for value in {variables[name].rstrip("/") for name in names if variables.get(name)}:
+        lists = (variables.get(name, "").split(",") for name in names)
+        for value in {part.strip().rstrip("/") for parts in lists for part in parts} - {""}:
             other = owners.setdefault(value, engine)
             if other != engine:
                 reason = f"{other} and {engine} both name {what} {value}"

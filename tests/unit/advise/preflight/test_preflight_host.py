@@ -388,6 +388,7 @@ def test_two_engines_that_keep_apart_pass(judge: Any) -> None:
         ("engines-gpus", "fail", {"CUDA_VISIBLE_DEVICES": "0,1"}),
         ("engines-gpus", "fail", {"CUDA_VISIBLE_DEVICES": "all"}),
         ("engines-directories", "fail", {"PAGODA_DRIVE_PATH": "/s/a/"}),
+        ("engines-directories", "fail", {"PAGODA_DRIVE_PATH": "/s/b, /s/a"}),
     ],
 )
 def test_engines_in_each_others_way_are_found(
