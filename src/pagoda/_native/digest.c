@@ -51,10 +51,8 @@ static inline uint64_t word(const uint8_t *at) {
 }
 
 /* Stripes behind each other; the secret moves on by a word a stripe. */
-EACH_ISA static void accumulate(uint64_t *restrict lanes, const uint8_t *restrict at, int64_t stripes,
-                                const uint8_t *restrict secret) {
-  uint64_t sums[LANES];
-  memcpy(sums, lanes, sizeof sums);
+static inline __attribute__((always_inline)) void add_stripes(uint64_t *restrict sums, const uint8_t *at, int64_t stripes,
+                                                              const uint8_t *secret) {
   for (int64_t s = 0; s < stripes; s++, at += STRIPE_BYTES, secret += 8) {
     __builtin_prefetch(at + 512);
     for (int i = 0; i < LANES; i++) {
@@ -62,14 +60,24 @@ EACH_ISA static void accumulate(uint64_t *restrict lanes, const uint8_t *restric
       sums[i] += word(at + 8 * (i ^ 1)) + (keyed & 0xFFFFFFFFu) * (keyed >> 32);
     }
   }
-  memcpy(lanes, sums, sizeof sums);
 }
 
-static void scramble(uint64_t *lanes) {
-  for (int i = 0; i < LANES; i++) {
-    const uint64_t key = word(SECRET + SECRET_BYTES - STRIPE_BYTES + 8 * i);
-    lanes[i] = (lanes[i] ^ (lanes[i] >> 47) ^ key) * PRIME32_1;
+/* All of a payload but for what becomes of its lanes: whole blocks, whole stripes behind them, and
+ * the last 64 bytes, which may have been seen already. */
+EACH_ISA static void accumulate(uint64_t *restrict lanes, const uint8_t *restrict at, int64_t bytes) {
+  const uint8_t *end = at + bytes;
+  uint64_t sums[LANES];
+  memcpy(sums, lanes, sizeof sums);
+  for (int64_t blocks = (bytes - 1) / BLOCK_BYTES; blocks; blocks--, at += BLOCK_BYTES) {
+    add_stripes(sums, at, BLOCK_STRIPES, SECRET);
+    for (int i = 0; i < LANES; i++) {
+      const uint64_t key = word(SECRET + SECRET_BYTES - STRIPE_BYTES + 8 * i);
+      sums[i] = (sums[i] ^ (sums[i] >> 47) ^ key) * PRIME32_1;
+    }
   }
+  add_stripes(sums, at, (end - at - 1) / STRIPE_BYTES, SECRET);
+  add_stripes(sums, end - STRIPE_BYTES, 1, SECRET + SECRET_BYTES - STRIPE_BYTES - SECRET_LAST);
+  memcpy(lanes, sums, sizeof sums);
 }
 
 static uint64_t folded(uint64_t a, uint64_t b) {
@@ -91,14 +99,7 @@ static void big_endian(uint64_t value, uint8_t *into) {
 
 static void digest_of(const uint8_t *at, int64_t bytes, uint8_t *into) {
   uint64_t lanes[LANES] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
-  const uint8_t *end = at + bytes;
-  const int64_t blocks = (bytes - 1) / BLOCK_BYTES;
-  for (int64_t b = 0; b < blocks; b++, at += BLOCK_BYTES) {
-    accumulate(lanes, at, BLOCK_STRIPES, SECRET);
-    scramble(lanes);
-  }
-  accumulate(lanes, at, (end - at - 1) / STRIPE_BYTES, SECRET);
-  accumulate(lanes, end - STRIPE_BYTES, 1, SECRET + SECRET_BYTES - STRIPE_BYTES - SECRET_LAST);
+  accumulate(lanes, at, bytes);
   const uint64_t low = merged(lanes, SECRET + SECRET_MERGE, (uint64_t)bytes * PRIME64_1);
   const uint64_t high = merged(lanes, SECRET + SECRET_BYTES - STRIPE_BYTES - SECRET_MERGE, ~((uint64_t)bytes * PRIME64_2));
   big_endian(high, into);
