@@ -1,4 +1,4 @@
-"""The host tier's own promises: its region, what it refuses, its staging ring."""
+"""The host tier's own promises: its region, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pagoda.core.errors import CapacityError
 from pagoda.machine.cuda import Cuda
 from pagoda.machine.tree import HostTree
 from pagoda.seal.digest import Digesting, digest
-from pagoda.tiers.host import HostTier, Staging, StagingRing, Use
-from pagoda.tiers.host.staging import STAGING_SLOT_BYTES
+from pagoda.tiers.host import HostTier
 
 PAGE = 4096
 MIB = 1 << 20
@@ -72,20 +71,12 @@ def test_a_control_group_that_is_too_small_is_named(host: HostTree) -> None:
     HostTier(slots=2, slot_bytes=MIB, tree=host).close()
 
 
-def test_staging_slots_count_as_memory(host: HostTree) -> None:
-    """A ring of 16 × 64 MiB fills the free gigabyte; one block more is too much."""
-    with pytest.raises(CapacityError, match="MemAvailable"):
-        HostTier(slots=1, slot_bytes=PAGE, staging=Staging(loads=8, stores=8), tree=host)
-
-
 def test_the_region_is_pinned_until_the_tier_is_closed(host: HostTree) -> None:
-    """Every page of slots and staging, once; slots of odd sizes are padded to pages."""
+    """Every page of all slots, once; slots of odd sizes are padded to pages."""
     driver = FakeDriver()
-    tier = HostTier(
-        slots=5, slot_bytes=PAGE + 1, staging=Staging(loads=1), cuda=Cuda(driver), tree=host
-    )
+    tier = HostTier(slots=5, slot_bytes=PAGE + 1, cuda=Cuda(driver), tree=host)
     assert tier.pinned
-    assert sum(driver.pinned.values()) == 5 * 2 * PAGE + STAGING_SLOT_BYTES
+    assert sum(driver.pinned.values()) == 5 * 2 * PAGE
     tier.close()
     assert driver.pinned == {}
 
@@ -124,49 +115,3 @@ def test_what_passes_through_is_seen_whole_and_in_order(size: int, host: HostTre
     assert tier.read_through(1, back, up.see) == size
     assert back == payload
     assert down.digest() == up.digest() == digest(payload)
-
-
-def ring(loads: int, stores: int) -> StagingRing:
-    """A ring of one-page slots."""
-    memory = memoryview(bytearray((loads + stores) * PAGE))
-    return StagingRing(memory, loads=loads, stores=stores, slot_bytes=PAGE)
-
-
-def test_stores_cannot_take_what_loads_need() -> None:
-    """Each direction runs out alone."""
-    slots = ring(loads=2, stores=1)
-    assert slots.take(Use.STORE) is not None
-    assert slots.take(Use.STORE) is None
-    assert slots.take(Use.LOAD) is not None
-    assert slots.take(Use.LOAD) is not None
-    assert slots.take(Use.LOAD) is None
-    assert (slots.flying(Use.LOAD), slots.flying(Use.STORE)) == (2, 1)
-
-
-def test_a_slot_comes_back_to_its_direction_and_waits_its_turn() -> None:
-    """The slot that rested longest goes first; no two in flight share a byte."""
-    slots = ring(loads=2, stores=1)
-    first, second = slots.take(Use.LOAD), slots.take(Use.LOAD)
-    assert first is not None
-    assert second is not None
-    first[:], second[:] = b"1" * PAGE, b"2" * PAGE
-    assert bytes(first) == b"1" * PAGE
-    slots.give(first)
-    down = slots.take(Use.STORE)
-    assert down is not None
-    slots.give(down)
-    assert slots.take(Use.STORE) is not None
-    slots.give(second)
-    again = slots.take(Use.LOAD)
-    assert again is not None
-    assert again == b"1" * PAGE
-
-
-def test_a_slot_that_is_not_in_flight_is_not_taken_back() -> None:
-    """Giving twice would hand one slot to two orders."""
-    slots = ring(loads=1, stores=1)
-    slot = slots.take(Use.LOAD)
-    assert slot is not None
-    slots.give(slot)
-    with pytest.raises(AssertionError, match="not in flight"):
-        slots.give(slot)

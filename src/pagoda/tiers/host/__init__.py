@@ -1,6 +1,5 @@
 """The host tier: blocks in this process's memory."""
 
-from pagoda.tiers.host.staging import StagingRing, Use
-from pagoda.tiers.host.tier import HostTier, Staging
+from pagoda.tiers.host.tier import HostTier
 
-__all__ = ["HostTier", "Staging", "StagingRing", "Use"]
+__all__ = ["HostTier"]

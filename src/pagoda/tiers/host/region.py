@@ -1,8 +1,4 @@
-"""The host tier's memory: one region, asked for and pinned once at the start.
-
-staging   ring of STAGING_SLOT_BYTES each, for what travels (optional)
-slots     slots × stride, one resident block each; a stride is whole pages
-"""
+"""The host tier's memory: one region of slots, asked for and pinned once at the start."""
 
 from __future__ import annotations
 
@@ -22,49 +18,44 @@ _REMEDY = "lower host.capacity, or set it to 0 to leave the tier out"
 class Region:
     """Page-aligned, zeroed memory in huge pages; pinned when `cuda` is given.
 
-    No unit of the sizes in `units` (count, bytes; whole pages) is cut in two by a chunk of the
-    registration. Raises CapacityError naming the limit that cannot carry it, its value and what
+    It has `count` units of `unit_bytes` (whole pages), none of which is cut in two by a chunk of
+    the registration. Raises CapacityError naming the limit that cannot carry it, its value and what
     to do; nothing is kept then.
     """
 
     def __init__(
         self,
-        units: Sequence[tuple[int, int]],
+        count: int,
+        unit_bytes: int,
         *,
         cuda: Cuda | None = None,
         tree: HostTree | None = None,
     ) -> None:
         tree = HostTree() if tree is None else tree
-        size_bytes = sum(count * unit_bytes for count, unit_bytes in units)
+        size_bytes = count * unit_bytes
         _refuse_beyond(memory_bounds(tree), size_bytes)
         self._buffer = _mapped(size_bytes)
         self.memory = memoryview(self._buffer)[:size_bytes]
-        self._registrations: list[Registration] = []
-        if cuda is not None:
-            self._pin(cuda, units, tree)
+        self._registration: Registration | None = None
+        if cuda is not None and size_bytes:
+            self._pin(cuda, unit_bytes, tree)
 
     @property
     def pinned(self) -> bool:
         """Whether devices copy from it directly."""
-        return bool(self._registrations)
+        return self._registration is not None
 
     def close(self) -> None:
         """Unpin it. The memory itself goes with its last view."""
-        for registration in self._registrations:
-            registration.release()
-        self._registrations.clear()
+        if self._registration is not None:
+            self._registration.release()
+            self._registration = None
 
-    def _pin(self, cuda: Cuda, units: Sequence[tuple[int, int]], tree: HostTree) -> None:
-        start = 0
-        for count, unit_bytes in units:
-            part = self.memory[start : start + count * unit_bytes]
-            start += len(part)
-            try:
-                if count:
-                    self._registrations.append(Registration(cuda, part, unit_bytes=unit_bytes))
-            except CudaError as error:
-                self.close()
-                raise _pin_refused(len(self.memory), error, lock_bound(tree)) from error
+    def _pin(self, cuda: Cuda, unit_bytes: int, tree: HostTree) -> None:
+        try:
+            self._registration = Registration(cuda, self.memory, unit_bytes=unit_bytes)
+        except CudaError as error:
+            raise _pin_refused(len(self.memory), error, lock_bound(tree)) from error
 
 
 def _mapped(size_bytes: int) -> mmap.mmap:

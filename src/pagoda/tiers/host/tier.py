@@ -5,28 +5,18 @@ from __future__ import annotations
 import mmap
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from pagoda.machine.cuda import Cuda
 from pagoda.machine.tree import HostTree
 from pagoda.tiers.host.region import TIER, Region
-from pagoda.tiers.host.staging import STAGING_SLOT_BYTES, StagingRing
 from pagoda.tiers.port import Geometry, See
 
 # Two pieces stay in a processor's own cache (1 MiB on servers), and one is long enough to pay
 # for the calls; measured from 64 KiB to 512 KiB.
 _PIECE_BYTES = 256 << 10
 _SHORT_BYTES = 64 << 10  # copied with the interpreter's lock: giving it up would cost more
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staging:
-    """How many staging slots of 64 MiB a region holds for either direction."""
-
-    loads: int = 0
-    stores: int = 0
 
 
 class HostTier:
@@ -43,22 +33,15 @@ class HostTier:
         *,
         slots: int,
         slot_bytes: int,
-        staging: Staging = Staging(),
         cuda: Cuda | None = None,
         tree: HostTree | None = None,
     ) -> None:
         self.geometry = Geometry(slots=slots, slot_bytes=slot_bytes)
         self.identity = secrets.token_bytes(16)
-        staged = staging.loads + staging.stores
         stride = -(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        units = [(staged, STAGING_SLOT_BYTES), (slots, stride)]
-        self._region = Region(units, cuda=cuda, tree=tree)
-        cut = staged * STAGING_SLOT_BYTES
-        self.staging = StagingRing(
-            self._region.memory[:cut], loads=staging.loads, stores=staging.stores
-        )
+        self._region = Region(slots, stride, cuda=cuda, tree=tree)
         self._stride = stride
-        self._memory = self._region.memory[cut:]
+        self._memory = self._region.memory
         self._slots = np.frombuffer(self._memory, dtype=np.uint8).reshape(slots, stride)
         self._headers: dict[int, bytes] = {}
 
