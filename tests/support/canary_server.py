@@ -27,6 +27,7 @@ class Behaviour:
     lower: bool = True  # a tier below it
     lower_block: int = BLOCK  # tokens of the lower tier's blocks
     reset: str = "/reset_prefix_cache"  # "" has none
+    reset_key: str = ""  # that it wants, as SGLang's administrators have one
     salts: str = "honoured"  # or "ignored", "refused"
     chat: bool = False  # chats only
     logprobs: str = "given"  # or "absent", "refused"
@@ -217,6 +218,14 @@ def _handler(server: CanaryServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length") or 0))
             path, _, query = self.path.partition("?")
+            key = server.is_.reset_key
+            if (
+                key
+                and path == server.is_.reset
+                and self.headers["authorization"] != f"Bearer {key}"
+            ):
+                self.send(401, b"{}")
+                return
             if server.is_.reset and path == server.is_.reset:
                 server.resets.append(self.path)
                 done = server.reset(deep=query == "reset_external=true")

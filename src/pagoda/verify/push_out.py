@@ -21,6 +21,7 @@ _FLOOD_WORDS = 700
 _WORDS = "the old clock tower rang above a quiet square while rain fell on empty market stalls"
 _TRIES, _BUSY_S = 30, 0.5
 _BUSY = 400  # SGLang's, while requests or transfers are under way
+_NOT_ALLOWED = {401, 403}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,21 @@ class Flood:
             self._asker.ask(prompt, answer_tokens=1)
 
 
-def find_resets(client: Client, *, deep: bool, sleep: Callable[[float], None]) -> list[Reset]:
-    """The server's endpoints, the first of them tried once; none when it has none. The second,
-    if there is one, empties what lies next below the device, too: where the server's tiers keep
-    what is below that, which its metrics tell, or where that is asked for (`deep`)."""
+def find_resets(
+    client: Client,
+    *,
+    deep: bool,
+    sleep: Callable[[float], None],
+    tell: Callable[[str], None],
+) -> list[Reset]:
+    """The server's endpoints, the first of them tried once; none when it has none, or keeps it
+    for others, which is told. The second, if there is one, empties what lies next below the
+    device, too: where the server's tiers keep what is below that, which its metrics tell, or
+    where that is asked for (`deep`)."""
     for endpoint in ENDPOINTS:
         reply = client.call("POST", endpoint.path, endpoint.body)
+        if reply.status in _NOT_ALLOWED:
+            tell(f"{endpoint.path} wants another key: it is left alone")
         if not (reply.ok or (endpoint is SGLANG and reply.status == _BUSY)):
             continue
         deeper = endpoint is VLLM and (deep or tells_of_tiers(client))

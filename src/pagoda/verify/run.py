@@ -162,7 +162,7 @@ class Verification:
         plan = self._plan
         resets: list[PushOut] = []
         if not plan.flood:
-            resets += find_resets(self._client, deep=plan.deep, sleep=self._sleep)
+            resets += find_resets(self._client, deep=plan.deep, sleep=self._sleep, tell=self._tell)
         if resets:
             return resets
 

@@ -234,6 +234,23 @@ def test_sglang_is_asked_where_cached_tokens_lay() -> None:
         assert all("return_cached_tokens_details" not in body for body in server.bodies)
 
 
+def test_an_endpoint_that_wants_another_key_is_told_and_left_alone() -> None:
+    """A server whose administrators have a key of their own is flooded without it, else reset."""
+    behaviour = Behaviour(reset="/flush_cache", reset_key="admin", device_tokens=320)
+    for key, way in (("", "flooding"), ("admin", "/flush_cache")):
+        told: list[str] = []
+        with canary_server(behaviour) as server:
+            client = Client(server.url, api_key=key, timeout_s=10.0)
+            plan = Plan(lengths=(49,), limit=300)
+            run = Verification(
+                client, plan, rng=random.Random(3), tell=told.append, sleep=lambda s: None
+            )
+            report = run.run()
+            client.close()
+        assert (report.verdict, report.pushed_out) == (Verdict.EQUAL, (way,))
+        assert any("wants another key" in line for line in told) is (not key)
+
+
 def test_a_server_that_stays_busy_is_a_typed_error() -> None:
     """It says that it did not empty its cache: nothing that it then answers is called restored."""
     for reset, told in (("/reset_prefix_cache", "did not succeed"), ("/flush_cache", "400")):
