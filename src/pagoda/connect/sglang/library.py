@@ -13,7 +13,7 @@ from pagoda.connect.sglang.options import WHOSE
 from pagoda.connect.sglang.pages import Pages, is_shared, layout_of
 from pagoda.connect.sglang.served import Rank, Served
 from pagoda.connect.sglang.shelves import Shelves, Volume
-from pagoda.connect.withheld import Withheld
+from pagoda.connect.withheld import HiddenBlocks
 from pagoda.core.checking import TOLERANCES, Form
 from pagoda.core.errors import SettingsError
 from pagoda.core.events import Event, Observer
@@ -77,7 +77,7 @@ class Library:
                 tokens=pages.tokens,
                 sizes=pages.sizes,
                 stores=tuple(stores[size] for size in pages.sizes),
-                withheld=Withheld(stores[pages.sizes[0]].checks),
+                hidden=HiddenBlocks(stores[pages.sizes[0]].checks),
             )
         return volumes
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pagoda.connect.sglang.namespace import key_of
-from pagoda.connect.withheld import Withheld
+from pagoda.connect.withheld import HiddenBlocks
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.core.outcome import Corrupt, Hit
 from pagoda.store.block import Block
@@ -29,13 +29,13 @@ _SPARSE = 64  # pages of a pool with gaps that the shared store is asked for: th
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """Pages of one pool: their namespace, the tokens of a page, and the sizes and stores of its
-    segments in order; `withheld` are pages that SGLang computes though they are there."""
+    segments in order; `hidden` are pages that SGLang computes though they are there."""
 
     namespace: NamespaceId
     tokens: int
     sizes: tuple[int, ...]
     stores: tuple[Store, ...]
-    withheld: Withheld
+    hidden: HiddenBlocks
 
     def key(self, name: str, segment: int) -> Key:
         """The key of a segment of the page that SGLang calls `name`."""
@@ -98,7 +98,7 @@ class Shelves:
             for store, segments in volume.parts():
                 keys = [volume.key(name, number) for name in names[:count] for number in segments]
                 count = min(count, self._match(store, volume.namespace, keys) // len(segments))
-            return volume.withheld.lead([volume.key(name, 0) for name in names[:count]])
+            return volume.hidden.lead([volume.key(name, 0) for name in names[:count]])
 
     def present(self, volume: Volume, names: Sequence[str]) -> list[bool]:
         """Which pages could be read now, each for itself. Of what only the shared store has, the
@@ -209,7 +209,7 @@ class Shelves:
     ) -> list[_Saving]:
         going = [_Saving(len(volume.sizes)) for _ in names]
         owners: dict[int, _Saving] = {}
-        hidden = [volume.withheld.offered(volume.key(name, 0)) for name in names]
+        hidden = [volume.hidden.offered(volume.key(name, 0)) for name in names]
 
         def release(block: Block) -> None:
             owners[id(block)].waiting -= 1

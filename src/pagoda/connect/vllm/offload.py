@@ -18,7 +18,7 @@ from pagoda.connect.vllm.counts import Skips
 from pagoda.connect.vllm.jobs import Finished, Job
 from pagoda.connect.vllm.names import NamesFile
 from pagoda.connect.vllm.namespace import key_of
-from pagoda.connect.withheld import Withheld
+from pagoda.connect.withheld import ChosenRequests
 from pagoda.core.identity import ROOT, Key, NamespaceId
 from pagoda.store.block import Block
 from pagoda.store.store import Store
@@ -55,7 +55,7 @@ class Offload:
         self._jobs: list[Job] = []
         self._late: list[Job] = []  # told as over, while a thread may still write to their chunks
         self._asked: dict[str, Asked] = {}
-        self._withheld = Withheld(store.checks)
+        self._chosen = ChosenRequests(store.checks)
         self.announced = Announced(
             self._key, self._which, file=names, executor=store.runtime.executor
         )
@@ -70,7 +70,7 @@ class Offload:
         key = self._key(name)
         with self._lock:
             if self._store.match([key]):
-                return not self._withheld.hides(name, request)
+                return not self._chosen.hides(request)
             if self._store.shared is None:
                 return False
             return self._asked.setdefault(request, Asked()).answer(name)
@@ -90,7 +90,6 @@ class Offload:
         """A request is over."""
         with self._lock:
             self._asked.pop(request, None)
-            self._withheld.forget(request)
 
     def touch(self, names: Iterable[bytes]) -> None:
         """Chunks were used."""
@@ -114,8 +113,11 @@ class Offload:
             job.restores = self._store.restore_all(pairs)
             self._jobs.append(job)
 
-    def save(self, number: int, names: Sequence[bytes], chunks: Sequence[int]) -> None:
-        """Store chunks. What exceeds the store's queue is skipped and counted."""
+    def save(
+        self, number: int, names: Sequence[bytes], chunks: Sequence[int], request: str = ""
+    ) -> None:
+        """Store chunks that a request has computed; first they are compared with what is there,
+        if it was chosen. What exceeds the store's queue is skipped and counted."""
         job = self._job(number, names, chunks)
         job.waiting = len(job.names)
         blocks = [self._block(*pair) for pair in zip(job.names, job.chunks, strict=True)]
@@ -126,9 +128,9 @@ class Offload:
 
         with self._lock:
             self._jobs.append(job)
-            checked = list(itertools.compress(blocks, map(self._withheld.offered, job.names)))
-            job.waiting += len(checked)
-            self._store.checks.compare(checked, release)
+            if self._chosen.chosen(request):
+                job.waiting += len(blocks)
+                self._store.checks.compare(blocks, release)
             self._store.save(blocks, release)
 
     def finished(self) -> list[Finished]:

@@ -104,7 +104,10 @@ class PagodaTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: Any) -> None:
         self._offload.save(
-            job_metadata.job_id, list(job_metadata.keys), list(job_metadata.chunk_ids)
+            job_metadata.job_id,
+            list(job_metadata.keys),
+            list(job_metadata.chunk_ids),
+            job_metadata.req_context.req_id,
         )
 
     def submit_load(self, job_metadata: Any) -> None:
