@@ -145,7 +145,7 @@ def _require(fd: int, directory: Path, tier: str, *, shared: bool) -> None:
         tier=tier,
         path=str(directory),
         owner=owner,
-        remedy="give each engine its own directory (--drive-path), or stop that one",
+        remedy="give each engine its own directory (drive.path), or stop that one",
     )
 
 
