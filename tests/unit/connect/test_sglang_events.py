@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from sglang_host import name_of
 
+from pagoda.connect.announced import Announced
+from pagoda.connect.names import NamesFile
 from pagoda.connect.sglang.events import PageEvents, hash_of, publisher
 from pagoda.core.errors import SettingsError
+from pagoda.core.identity import Key, NamespaceId
+from pagoda.store.executor import Lane
+
+_A_ROUND_S = 1e9  # long enough for every page to be looked after
 
 
 class Socket:
@@ -49,64 +56,104 @@ def _encode(content: object) -> bytes:
     return json.dumps(content).encode()
 
 
-def test_pages_are_told_once_when_they_come_and_once_when_they_go() -> None:
+class AtOnce:
+    """An executor that does everything when it is asked to."""
+
+    def submit(self, lane: Lane, job: Callable[[], None]) -> None:
+        del lane
+        job()
+
+    def wait(self, timeout_s: float) -> None:
+        del timeout_s
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class Told:
+    """Events over pages that are `there`, whose names a directory keeps."""
+
+    def __init__(self, directory: Path, there: set[str]) -> None:
+        self.there = there
+        self.socket = Socket()
+        self.events = PageEvents(self.socket, _encode, tokens=16, replica=2)
+        space = NamespaceId(bytes(32))
+        file = NamesFile(directory, space, engine="sglang", name_bytes=32)
+        self.events.open(Announced(Key, self._held, file=file, executor=AtOnce()))
+
+    def _held(self, keys: Sequence[Key]) -> list[bool]:
+        return [key.hex() in self.there for key in keys]
+
+    def publish(self) -> list[Any]:
+        """The events of one call, in which every page is looked after."""
+        before = len(self.socket.sent)
+        self.events.publish(_A_ROUND_S)
+        return [one for _, batch, _ in self.socket.batches()[before:] for one in batch]
+
+
+def _hashes(names: Sequence[str]) -> list[int]:
+    return [hash_of(bytes.fromhex(name)) for name in names]
+
+
+def test_pages_are_told_once_when_they_come_and_once_when_they_go(tmp_path: Path) -> None:
     """In SGLang's words: batches with a time, a replica and a number that rises."""
-    socket = Socket()
-    events = PageEvents(socket, _encode, tokens=16, replica=2)
-    there: set[str] = set()
-
-    def present(names: Sequence[str]) -> list[bool]:
-        return [name in there for name in names]
-
     names = [name_of(number) for number in range(3)]
-    there.update(names)
-    events.stored(names[:2])
-    events.stored(names[1:])
-    events.publish(present)
-    events.publish(present)
-    events.stored(names)
-    events.publish(present)
-    [(_, [told], replica)] = socket.batches()
-    assert replica == 2
-    assert told == {
+    told = Told(tmp_path, set(names))
+    told.events.stored(names[:2])
+    told.events.stored(names[1:])
+    [came] = told.publish()
+    assert came == {
         "type": "BlockStored",
-        "block_hashes": [hash_of(name) for name in names],
+        "block_hashes": _hashes(names),
         "parent_block_hash": None,
         "token_ids": [],
         "block_size": 16,
         "lora_id": None,
         "medium": "DISK",
     }
-    there.discard(names[1])
-    events.publish(present)
-    events.publish(present)
-    [_, (_, [gone], _)] = socket.batches()
-    assert gone == {"type": "BlockRemoved", "block_hashes": [hash_of(names[1])], "medium": "DISK"}
-    assert [int.from_bytes(parts[1], "big") for parts in socket.sent] == [0, 1]
-    there.add(names[1])
-    events.stored([names[1]])
-    events.publish(present)
-    assert socket.batches()[2][1][0]["block_hashes"] == [hash_of(names[1])]
+    told.events.stored(names)
+    assert told.publish() == []
+    told.there.discard(names[1])
+    gone = {"type": "BlockRemoved", "block_hashes": _hashes(names[1:2]), "medium": "DISK"}
+    assert told.publish() == [gone]
+    assert told.publish() == []
+    told.there.add(names[1])
+    told.events.stored([names[1]])
+    [again] = told.publish()
+    assert again["block_hashes"] == _hashes(names[1:2])
+    assert [batch[2] for batch in told.socket.batches()] == [2, 2, 2]
+    assert [int.from_bytes(parts[1], "big") for parts in told.socket.sent] == [0, 1, 2]
 
 
-def test_every_announced_page_has_its_turn_to_be_looked_after() -> None:
-    """However many there are, none that left stays announced for ever."""
-    socket = Socket()
-    events = PageEvents(socket, _encode, tokens=16, replica=0)
+def test_what_an_earlier_process_stored_is_told_again(tmp_path: Path) -> None:
+    """All that is still there, before anything new."""
     names = [name_of(number) for number in range(1000)]
-    events.stored(names)
-    for _ in range(100):
-        events.publish(lambda some: [False] * len(some))
-    told = [one for _, batch, _ in socket.batches() for one in batch]
-    gone = [block for one in told if one["type"] == "BlockRemoved" for block in one["block_hashes"]]
-    assert sorted(gone) == sorted(hash_of(name) for name in names)
+    there = set(names)
+    before = Told(tmp_path, there)
+    before.events.stored(names)
+    before.publish()
+    before.events.close(1.0)
+    assert before.socket.closed
+    there.difference_update(names[500:])
+    after = Told(tmp_path, there)
+    told: list[int] = []
+    while events := after.publish():
+        assert all(one["type"] == "BlockStored" for one in events)
+        told += [block for one in events for block in one["block_hashes"]]
+    assert sorted(told) == sorted(_hashes(names[:500]))
+
+
+def test_nothing_is_told_before_the_stores_are_open() -> None:
+    """Nor is it lost."""
+    events = PageEvents(Socket(), _encode, tokens=16, replica=0)
+    events.publish(1.0)
+    events.close(1.0)
 
 
 def test_hashes_are_those_of_sglangs_own_events() -> None:
     """The first 64 bits of a page's name, signed."""
-    assert hash_of("00000000000000ff" + "0" * 48) == 255
-    assert hash_of("ffffffffffffffff" + "0" * 48) == -1
-    assert hash_of("8000000000000000" + "0" * 48) == -(2**63)
+    for digits, number in (("00000000000000ff", 255), ("f" * 16, -1), ("8" + "0" * 15, -(2**63))):
+        assert hash_of(bytes.fromhex(digits + "0" * 48)) == number
 
 
 @pytest.fixture

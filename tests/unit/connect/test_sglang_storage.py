@@ -107,13 +107,13 @@ def test_pages_come_back_as_they_were_stored_or_not_at_all(
         assert pool.available_size() == pool.size - pool.size // 16
 
 
-def test_aligned_pages_are_read_and_written_without_a_copy(build: Build) -> None:
+def test_aligned_pages_are_read_and_written_without_a_copy(build: Build, tmp_path: Path) -> None:
     """In place, past the page cache, nothing is copied; not aligned, every segment is counted."""
     rng = random.Random(1)
     names = [name_of(number) for number in range(10)]
     for shape, copies in (("page_first_direct", 0), ("not aligned", 2 * 2 * len(names))):
         pool = pool_of(shape)
-        host = build({"kv": pool}, directory=Path(f"{pool.layout}-{copies}").absolute())
+        host = build({"kv": pool}, directory=tmp_path / str(copies))
         if not host.stores[0].levels()[0].sealed.tier.geometry.alignment_bytes > 1:
             pytest.skip("no O_DIRECT here")
         contents = [random_page(rng, pool) for _ in names]

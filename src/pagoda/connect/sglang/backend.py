@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pagoda.connect.announced import Announced
 from pagoda.connect.counts import BOUNCED, Counts
 from pagoda.connect.sglang.held import GuardedPool, aside_of
 from pagoda.connect.sglang.library import Library
@@ -20,6 +21,7 @@ from pagoda.connect.sglang.metrics import UNIT
 from pagoda.connect.sglang.pages import Buffers, InPlace, Pages, Staged, pages_of
 from pagoda.connect.sglang.shelves import Moved, Shelves, Volume
 from pagoda.core.errors import PagodaError
+from pagoda.core.identity import Key
 
 KV = "kv"
 _WINDOW_BYTES = 64 << 20
@@ -64,7 +66,9 @@ class Backend:
         self._bounced = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tend, name="pagoda-sglang", daemon=True)
+        self.on_open: Callable[[], None] = lambda: None
         self.on_tend: Callable[[], None] = lambda: None
+        self.on_close: Callable[[], None] = lambda: None
 
     # Pools.
 
@@ -90,6 +94,7 @@ class Backend:
             if self._volumes is None:
                 pools = {name: (one.pool, one.pages) for name, one in self._pools.items()}
                 self._volumes = self._library.open(pools, self._shelves, self.counts)
+                self.on_open()
                 self._thread.start()
 
     # Looking up.
@@ -103,6 +108,20 @@ class Backend:
         """Which pages of a pool could be read now."""
         volume = self._volume(pool)
         return self._shelves.present(volume, names) if volume else [False] * len(names)
+
+    def announced(self) -> Announced:
+        """Pages of the KV on this process's drives, to be told of; once the stores are open."""
+        volume = self._open_volume(KV)
+
+        def there(keys: Sequence[Key]) -> list[bool]:
+            return self._shelves.local(volume, [key.hex() for key in keys])
+
+        return Announced(
+            Key,  # a name is looked up as it is
+            there,
+            file=self._library.names(volume),
+            executor=volume.stores[0].runtime.executor,
+        )
 
     # Moving.
 
@@ -164,6 +183,7 @@ class Backend:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        self.on_close()
         quiet = self._shelves.close(flush_s=self._library.settings.store.flush_deadline)
         self._settle()
         for guard in self._guards():

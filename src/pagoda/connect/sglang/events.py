@@ -15,17 +15,19 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from pagoda.connect.announced import Announced
 from pagoda.core.errors import SettingsError
 
 MEDIUM = "DISK"
-_SWEEP = 64  # announced pages that are looked after at a time
+_BREATH_S = 0.001
 _TOPIC, _SEQUENCE_BYTES = b"", 8
 
 Encode = Callable[[object], bytes]
 
 
 class PageEvents:
-    """What routers were told. `stored` from any thread, the rest from one."""
+    """What routers are told. `stored` from any thread, the rest from one. Names are of 64
+    hexadecimal digits."""
 
     def __init__(self, socket: Any, encode: Encode, *, tokens: int, replica: int) -> None:
         self._socket = socket
@@ -33,35 +35,45 @@ class PageEvents:
         self._tokens = tokens
         self._replica = replica
         self._numbers = itertools.count()
-        self._news: deque[str] = deque()
-        self._announced: dict[str, None] = {}
+        self._news: deque[bytes] = deque()
+        self._announced: Announced | None = None
+
+    def open(self, announced: Announced) -> None:
+        """From now on pages are told of, beginning with those of earlier processes."""
+        self._announced = announced
 
     def stored(self, names: Sequence[str]) -> None:
         """Pages were stored; they are announced with the next call of `publish`."""
-        self._news.extend(names)
+        self._news.extend(map(bytes.fromhex, names))
 
-    def publish(self, present: Callable[[Sequence[str]], Sequence[bool]]) -> None:
-        """Tell of what came, and of what is not `present` any more; looks at a few of those that
-        were announced at a time, in turn."""
+    def publish(self, since_s: float) -> None:
+        """Tell of what came, and of what has left; looks after as many of those that were
+        announced as are due when the last call was `since_s` ago."""
+        announced = self._announced
+        if announced is None:
+            return
+        announced.look(since_s, _breathe)
         events: list[object] = []
-        news = dict.fromkeys(self._news.popleft() for _ in range(len(self._news)))
-        fresh = [name for name in news if name not in self._announced]
-        self._announced.update(dict.fromkeys(fresh))
+        news = announced.add(self._news.popleft() for _ in range(len(self._news)))
+        fresh = announced.take_found() + news
         if fresh:
             events.append(self._stored(fresh))
-        gone = self._gone(present)
+        gone = announced.take_gone()
         if gone:
-            events.append({"type": "BlockRemoved", "block_hashes": gone, "medium": MEDIUM})
+            hashes = [hash_of(name) for name in gone]
+            events.append({"type": "BlockRemoved", "block_hashes": hashes, "medium": MEDIUM})
         if events:
             batch = [time.time(), events, self._replica]
             number = next(self._numbers).to_bytes(_SEQUENCE_BYTES, "big")
             self._socket.send_multipart([_TOPIC, number, self._encode(batch)])
 
-    def close(self) -> None:
-        """Tell nothing more."""
+    def close(self, timeout_s: float) -> None:
+        """Tell nothing more; the names are kept, within `timeout_s`."""
+        if self._announced is not None:
+            self._announced.close(timeout_s)
         self._socket.close()
 
-    def _stored(self, names: Sequence[str]) -> object:
+    def _stored(self, names: Sequence[bytes]) -> object:
         return {
             "type": "BlockStored",
             "block_hashes": [hash_of(name) for name in names],
@@ -72,21 +84,15 @@ class PageEvents:
             "medium": MEDIUM,
         }
 
-    def _gone(self, present: Callable[[Sequence[str]], Sequence[bool]]) -> list[int]:
-        some = list(itertools.islice(self._announced, _SWEEP))
-        gone: list[int] = []
-        for name, there in zip(some, present(some), strict=True):
-            del self._announced[name]
-            if there:
-                self._announced[name] = None  # its next turn comes after all others'
-            else:
-                gone.append(hash_of(name))
-        return gone
 
-
-def hash_of(name: str) -> int:
+def hash_of(name: bytes) -> int:
     """A page's name as SGLang's events have it: 64 bits, signed."""
-    return int.from_bytes(bytes.fromhex(name)[:8], "big", signed=True)
+    return int.from_bytes(name[:8], "big", signed=True)
+
+
+def _breathe() -> None:
+    """Others want the store, too."""
+    time.sleep(_BREATH_S)
 
 
 def publisher(endpoint: str, *, tokens: int, replica: int) -> PageEvents:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pagoda.connect.names import NamesFile
 from pagoda.connect.opening import store_of, weights_of
 from pagoda.connect.sglang.namespace import namespace_of
 from pagoda.connect.sglang.options import WHOSE
@@ -17,6 +18,7 @@ from pagoda.connect.withheld import HiddenBlocks
 from pagoda.core.checking import TOLERANCES, Form
 from pagoda.core.errors import SettingsError
 from pagoda.core.events import Event, Observer
+from pagoda.core.identity import DIGEST_BYTES
 from pagoda.settings.storage import check_plan
 from pagoda.settings.tree import Settings
 from pagoda.store.store import CheckPlan, Store
@@ -80,6 +82,15 @@ class Library:
                 hidden=HiddenBlocks(stores[pages.sizes[0]].checks),
             )
         return volumes
+
+    def names(self, volume: Volume) -> NamesFile | None:
+        """The file of SGLang's names of a volume's pages, beside this rank's pools on the first
+        drive, if there is one."""
+        directories = self.settings.drive.directories()
+        if not directories:
+            return None
+        directory = directories[0] / self.rank.directory
+        return NamesFile(directory, volume.namespace, engine="sglang", name_bytes=DIGEST_BYTES)
 
     def _with_draft(self) -> Served:
         """What proposes tokens has KV of its own, by its own weights."""

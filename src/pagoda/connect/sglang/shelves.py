@@ -114,6 +114,20 @@ class Shelves:
                 ]
         return found
 
+    def local(self, volume: Volume, names: Sequence[str]) -> list[bool]:
+        """Which pages this process's own tiers hold."""
+        with self._turn:
+            found = [
+                [
+                    any(level.state.slot_of(volume.key(name, n)) is not None for level in levels)
+                    for store, segments in volume.parts()
+                    for levels in [store.levels()]
+                    for n in segments
+                ]
+                for name in names
+            ]
+        return [all(page) for page in found]
+
     # Moving.
 
     def load(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from itertools import compress
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,7 @@ from pagoda.connect.sglang.served import Rank, Served, rank_of, served_of
 from pagoda.connect.sglang.weights import weights_watch
 from pagoda.core.errors import PagodaError, SettingsError
 
+_NAMES_S = 5.0  # to write names of pages, at the end
 _log = logging.getLogger("pagoda.connect")
 
 
@@ -68,7 +70,10 @@ class PagodaStorage(HiCacheStorage):
         self._endpoint = options.kv_events if rank.speaks else ""
         self._events: PageEvents | None = None
         self._replica = rank.replica
+        self._told_s = time.monotonic()
+        self._backend.on_open = self._opened
         self._backend.on_tend = self._tell
+        self._backend.on_close = self._closing
 
     # Pools.
 
@@ -185,8 +190,6 @@ class PagodaStorage(HiCacheStorage):
             _log.error("a drive is stuck: threads are left behind in it")
         if self._exported is not None:
             self._exported.show(self._backend.counts, held=self._backend.held)
-        if self._events is not None:
-            self._events.close()
 
     def _known(self, transfers: Any) -> list[Any]:
         """Whose indices each pool has is told where pages are looked up and stored."""
@@ -224,11 +227,20 @@ class PagodaStorage(HiCacheStorage):
         if self._events is not None and pool == KV:
             self._events.stored(list(compress(names, batch.good)))
 
+    def _opened(self) -> None:
+        if self._events is not None:
+            self._events.open(self._backend.announced())
+
+    def _closing(self) -> None:
+        if self._events is not None:
+            self._events.close(_NAMES_S)
+
     def _tell(self) -> None:
         if self._exported is not None:
             self._exported.show(self._backend.counts, held=self._backend.held)
+        since_s, self._told_s = time.monotonic() - self._told_s, time.monotonic()
         if self._events is not None:
-            self._events.publish(lambda names: self._backend.present(KV, names))
+            self._events.publish(since_s)
 
 
 def _served() -> Served:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pagoda.connect.names import NamesFile
 from pagoda.connect.opening import below, settings_of, store_of, weights_of
 from pagoda.connect.vllm.form import form_of
-from pagoda.connect.vllm.names import NamesFile
-from pagoda.connect.vllm.namespace import namespace_of
+from pagoda.connect.vllm.namespace import NAME_BYTES, namespace_of
 from pagoda.core.events import Observer
 from pagoda.core.identity import NamespaceId
 from pagoda.settings.storage import check_plan
@@ -56,7 +56,9 @@ class Below:
     def names(self) -> NamesFile | None:
         """The file of vLLM's names in the first drive's directory, if there is a drive."""
         directories = self.settings.drive.directories(os.environ)
-        return NamesFile(directories[0], self.namespace) if directories else None
+        if not directories:
+            return None
+        return NamesFile(directories[0], self.namespace, engine="vllm", name_bytes=NAME_BYTES)
 
 
 def open_below(

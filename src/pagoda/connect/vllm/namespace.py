@@ -12,8 +12,9 @@ import json
 from typing import Any
 
 from pagoda.core.errors import UnsupportedModel
-from pagoda.core.identity import Key, Namespace, NamespaceId
+from pagoda.core.identity import DIGEST_BYTES, Key, Namespace, NamespaceId
 
+NAME_BYTES = DIGEST_BYTES + 4  # a chunk's digest and its group
 _KEY_DOMAIN = b"pagoda.vllm.v1\0"
 # Requests choose what is hashed: anything faster could be made to collide.
 _SOUND_HASHES = ("sha256", "sha256_cbor")

@@ -12,11 +12,11 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from pagoda.connect.vllm.announced import Announced
+from pagoda.connect.announced import Announced
+from pagoda.connect.names import NamesFile
 from pagoda.connect.vllm.asked import Asked
 from pagoda.connect.vllm.counts import Skips
 from pagoda.connect.vllm.jobs import Finished, Job
-from pagoda.connect.vllm.names import NamesFile
 from pagoda.connect.vllm.namespace import key_of
 from pagoda.connect.withheld import ChosenRequests
 from pagoda.core.identity import ROOT, Key, NamespaceId

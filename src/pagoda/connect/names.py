@@ -1,9 +1,9 @@
-"""vLLM's names of stored chunks, kept beside a drive's slab, so that what the drive holds can be
-announced after a restart: a key is made from a name, and no name from a key.
+"""An engine's names of stored blocks, kept beside a drive's slab, so that what the drive holds can
+be announced after a restart: a key is made from a name, and no name from a key.
 
-One file for each namespace, `names-<digits>.vllm`, mode 0600: names of 36 bytes behind each other.
-It proves nothing and is needed for nothing else: a name whose chunk is not there is dropped when
-the file is read, and whatever is damaged in it is such a name.
+One file for each namespace, `names-<digits>.<engine>`, mode 0600: names of one length behind each
+other. It proves nothing and is needed for nothing else: a name whose block is not there is dropped
+when the file is read, and whatever is damaged in it is such a name.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pagoda.core.identity import DIGEST_BYTES, NamespaceId
+from pagoda.core.identity import NamespaceId
 
-NAME_BYTES = DIGEST_BYTES + 4  # a chunk's digest and its group
 _DIGITS = 16
 
 
 class NamesFile:
     """Blocks on I/O, but raises nothing of it: without it, less is announced."""
 
-    def __init__(self, directory: Path, namespace: NamespaceId) -> None:
-        self.path = directory / f"names-{namespace.hex()[:_DIGITS]}.vllm"
+    def __init__(
+        self, directory: Path, namespace: NamespaceId, *, engine: str, name_bytes: int
+    ) -> None:
+        self.path = directory / f"names-{namespace.hex()[:_DIGITS]}.{engine}"
+        self._name_bytes = name_bytes
 
     def read(self) -> list[bytes]:
         """The names, each once; those of a broken-off write are left out."""
         content = b""
         with suppress(OSError):
             content = self.path.read_bytes()
-        ends = range(NAME_BYTES, len(content) + 1, NAME_BYTES)
-        return list(dict.fromkeys(content[end - NAME_BYTES : end] for end in ends))
+        size = self._name_bytes
+        ends = range(size, len(content) + 1, size)
+        return list(dict.fromkeys(content[end - size : end] for end in ends))
 
     def write(self, names: Iterable[bytes]) -> None:
         """Have these and no others."""

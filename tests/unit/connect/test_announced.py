@@ -10,14 +10,18 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagoda.connect.vllm.announced import Announced
-from pagoda.connect.vllm.names import NAME_BYTES, NamesFile
-from pagoda.connect.vllm.namespace import key_of
+from pagoda.connect.announced import Announced
+from pagoda.connect.names import NamesFile
+from pagoda.connect.vllm.namespace import NAME_BYTES, key_of
 from pagoda.core.identity import Key, NamespaceId
 from pagoda.store.executor import Lane
 
 _SPACE, _OTHER = NamespaceId(bytes(32)), NamespaceId(bytes([1]) * 32)
 _A_ROUND_S = 1e9  # long enough for every chunk to be looked after
+
+
+def _file(directory: Path, space: NamespaceId) -> NamesFile:
+    return NamesFile(directory, space, engine="vllm", name_bytes=NAME_BYTES)
 
 
 class AtOnce:
@@ -38,7 +42,7 @@ class Router:
     """Chunks that are there, and what a router makes of what it is told."""
 
     def __init__(self, directory: Path) -> None:
-        self.file = NamesFile(directory, _SPACE)
+        self.file = _file(directory, _SPACE)
         self.held: set[Key] = set()
         self.believed: set[bytes] = set()
         self.restart()
@@ -138,8 +142,8 @@ def test_a_damaged_file_of_names_costs_announcements_and_no_more(tmp_path: Path)
     router.restart()
     assert router.believed == {_name(1)}
     assert router.file.read() == [_name(1)]
-    assert NamesFile(tmp_path, _OTHER).read() == []
-    nowhere = NamesFile(tmp_path / "gone", _SPACE)
+    assert _file(tmp_path, _OTHER).read() == []
+    nowhere = _file(tmp_path / "gone", _SPACE)
     nowhere.append([_name(1)])
     nowhere.write([_name(1)])
     assert nowhere.read() == []

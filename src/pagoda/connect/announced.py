@@ -1,4 +1,4 @@
-"""Which chunks those who route requests believe to be here.
+"""Which blocks those who route requests believe to be here.
 
 What is stored is announced when it is, what an earlier process stored when the tier is opened, and
 what is gone within `_ROUND_S` of going. The scheduler adds and takes; the tier's own thread looks,
@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from pagoda.connect.vllm.names import NamesFile
+from pagoda.connect.names import NamesFile
 from pagoda.core.identity import Key
 from pagoda.store.executor import Executor, Kind, Lane
 
