@@ -160,7 +160,7 @@ class Engine:
 
         found: dict[str, float] = {}
         for sample in (sample for family in REGISTRY.collect() for sample in family.samples):
-            labels = {k: v for k, v in sample.labels.items() if k in ("tier", "reason")}
+            labels = {k: v for k, v in sample.labels.items() if k in ("tier", "reason", "verdict")}
             name = sample.name + "".join(f",{k}={v}" for k, v in sorted(labels.items()))
             found[name] = found.get(name, 0) + sample.value
         return found
