@@ -17,6 +17,7 @@ SOURCES = (
     "index.c",
     "recency.c",
     "digest.c",
+    "read.c",
 )
 
 setup(

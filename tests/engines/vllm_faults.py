@@ -55,9 +55,9 @@ def install(*, pause_s: float) -> Faults:
     faults = Faults()
     read, write = SlabFile.read_payloads, SlabFile.write_payloads
 
-    def faulty_read(self: Any, into: Any, offset: int) -> int:
+    def faulty_read(self: Any, into: Any, offsets: Any) -> Any:
         faults.on_read()
-        return read(self, into, offset)
+        return read(self, into, offsets)
 
     def faulty_write(self: Any, buffers: Any, offset: int) -> int:
         faults.on_write()

@@ -227,6 +227,7 @@ static PyMethodDef methods[] = {
     METHOD(silu_mul, "silu_mul(dtype, threads, rows, width, gate_up, out)"),
     METHOD(best_isa, "best_isa(dtype): 0 portable, 1 AVX-512, 2 AVX-512 with bf16 products"),
     METHOD(digests, "digests(payloads): XXH3-128 of each, canonical; payloads of more than 240 bytes"),
+    METHOD(read_payloads, "read_payloads(fd, buffers, offsets): fill each buffer from its offset; bytes read, for each"),
     METHOD(release, "release(slots, leases, states, settled): give leases back; slots that leave another state"),
     {NULL, NULL, 0, NULL},
 };

@@ -11,6 +11,7 @@ enum { KEY_BYTES = 32 };
 
 extern PyType_Spec key_index_spec, recency_spec;
 PyObject *py_release(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *py_read_payloads(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_digests(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 /* A writable array of int32 that Python lent; release `view` when done. */

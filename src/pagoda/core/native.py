@@ -12,7 +12,7 @@ def _tables() -> ModuleType | None:
     except ImportError:
         return None
     # Without the compiled file, the folder of C sources imports as an empty namespace.
-    return module if hasattr(module, "digests") else None
+    return module if hasattr(module, "read_payloads") else None
 
 
 TABLES = _tables()

@@ -78,19 +78,22 @@ def install(path: Path) -> None:
     sealed.SealedTier._judge = believe
 
 
-def _reading(read: Callable[..., int], plan: Plan) -> Callable[..., int]:
-    def read_payloads(self: Any, into: Sequence[memoryview], offset: int) -> int:
+def _reading(read: Callable[..., list[int]], plan: Plan) -> Callable[..., list[int]]:
+    def read_payloads(self: Any, into: Sequence[memoryview], offsets: Sequence[int]) -> list[int]:
         while plan.now().get("stuck"):
             time.sleep(_STEP_S)
         if plan.strikes("late"):
             time.sleep(plan.now()["late_s"])
         if plan.strikes("error"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        count = read(self, into, offset)
+        counts = read(self, into, offsets)
         if plan.strikes("flip"):
             buffer = into[plan.one_of(len(into))]
             buffer[plan.one_of(len(buffer))] ^= 0x10
-        return plan.one_of(count) if plan.strikes("short") else count
+        if plan.strikes("short"):
+            cut = plan.one_of(len(counts))
+            counts[cut] = plan.one_of(max(1, counts[cut]))
+        return counts
 
     return read_payloads
 

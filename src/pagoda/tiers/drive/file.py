@@ -7,16 +7,18 @@ DriveTier is given. Reads and writes raise OSError as the system does; the tier 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pagoda.core import native
 from pagoda.core.errors import DirectoryLocked, TierFault
 from pagoda.machine.buffers import aligned_buffer
 from pagoda.tiers.drive.lock import exclusive
 from pagoda.tiers.drive.superblock import PAGE_BYTES
 
 TIER = "drive"
+_RUN_PIECES = 512  # below IOV_MAX, which is 1024 on Linux
 
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 _datasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -52,9 +54,27 @@ class SlabFile:
         """Overwrite a piece of the superblock or the header table; returns bytes written."""
         return os.pwrite(self._table_fd, data, offset)
 
-    def read_payloads(self, into: Sequence[memoryview], offset: int) -> int:
-        """Fill buffers from consecutive slots; returns bytes read."""
-        return os.preadv(self._payload_fd, into, offset)
+    def read_payloads(self, into: Sequence[memoryview], offsets: Sequence[int]) -> list[int]:
+        """Fill each buffer from its place; returns bytes read, for each."""
+        if native.TABLES is not None:
+            counts: list[int] = native.TABLES.read_payloads(self._payload_fd, into, offsets)
+            return counts
+        return list(self._read_runs(into, offsets))
+
+    def _read_runs(self, into: Sequence[memoryview], offsets: Sequence[int]) -> Iterator[int]:
+        """What lies behind each other is read at once."""
+        ends = [offset + len(buffer) for offset, buffer in zip(offsets, into, strict=True)]
+        first = 0
+        for last in range(1, len(into) + 1):
+            joined = last < len(into) and offsets[last] == ends[last - 1]
+            if joined and last - first < _RUN_PIECES:
+                continue
+            left = os.preadv(self._payload_fd, into[first:last], offsets[first])
+            for buffer in into[first:last]:
+                count = min(left, len(buffer))
+                left -= count
+                yield count
+            first = last
 
     def write_payloads(self, buffers: Sequence[memoryview], offset: int) -> int:
         """Fill consecutive slots from buffers; returns bytes written."""

@@ -119,15 +119,11 @@ class DriveTier:
         self._write_headers(slots, headers)
 
     def read(self, slots: Sequence[int], into: Sequence[memoryview]) -> list[int]:
-        counts: list[int] = []
         buffers = [self._read_target(buffer) for buffer in into]
-        for first, last in _runs(slots, self._fills(buffers)):
-            with typed_errors(self.name, str(self.path)):
-                offset = self._layout.payload_at(slots[first])
-                left = self._file.read_payloads(buffers[first:last], offset)
-            for index in range(first, last):
-                counts.append(max(0, min(left, len(into[index]))))
-                left -= len(buffers[index])
+        with typed_errors(self.name, str(self.path)):
+            places = [self._layout.payload_at(slot) for slot in slots]
+            found = self._file.read_payloads(buffers, places)
+        counts = [min(count, len(buffer)) for count, buffer in zip(found, into, strict=True)]
         for buffer, target in zip(into, buffers, strict=True):
             if target is not buffer:
                 buffer[:] = target[: len(buffer)]
