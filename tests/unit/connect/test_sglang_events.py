@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from sglang_host import name_of
+from sglang_host import Host, name_of, random_page, soon
 
 from pagoda.connect.announced import Announced
 from pagoda.connect.names import NamesFile
@@ -199,3 +200,29 @@ def test_without_the_package_events_are_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "zmq", None)
     with pytest.raises(SettingsError, match="cannot be published"):
         publisher("tcp://127.0.0.1:5560", tokens=16, replica=0)
+
+
+def test_a_server_tells_of_its_pages_and_after_a_restart_of_those_that_are_left(
+    build: Callable[..., Host], sockets: list[Socket]
+) -> None:
+    """Once all of a page is on the drive; nothing is told of other pools, and names are kept."""
+    names = [name_of(number) for number in range(3)]
+    address = "tcp://127.0.0.1:5560"
+    host = build(kv_events=address)
+    rng = random.Random(1)
+    assert host.save(names, [random_page(rng, host.pools["kv"]) for _ in names])
+    soon(lambda: len(sockets[0].sent) == 1)
+    [(_, [came], replica)] = sockets[0].batches()
+    assert (came["type"], came["block_hashes"], replica) == ("BlockStored", _hashes(names), 0)
+    assert came["block_size"] == host.pools["kv"].page_size
+    host.damage(names[1])
+    assert host.load(names)[1] is None
+    soon(lambda: len(sockets[0].sent) == 2)
+    [gone] = sockets[0].batches()[1][1]
+    assert (gone["type"], gone["block_hashes"]) == ("BlockRemoved", _hashes(names[1:2]))
+    host.storage.close()
+    assert sockets[0].closed
+    build(kv_events=address)
+    soon(lambda: len(sockets[1].sent) == 1)
+    [(_, [left], _)] = sockets[1].batches()
+    assert sorted(left["block_hashes"]) == sorted(_hashes([names[0], names[2]]))
