@@ -29,6 +29,8 @@ class DensityOrder(Blocks):
         super().__init__(uses, shared)
         self.children: dict[Key, int] = {}  # how many are here, by their parent's key
         self.warm: list[tuple[float, int]] = []  # heat and slot of shared leaves, ascending
+        # Those that would go for new blocks, and the scores they were named by; until a change.
+        self._named: tuple[list[int], object] = ([], None)
 
     @classmethod
     def of(cls, blocks: Blocks, since: Mapping[int, int]) -> DensityOrder:
@@ -58,9 +60,15 @@ class DensityOrder(Blocks):
         if use is None or not use.asked:
             return range(len(keys))
         worse = Naming(self, missing, None, below=self.uses.score(use)).chosen
+        self._named = worse, self.uses.model.scores
         return range(free + len(worse))
 
+    def end(self, use: Use, level: int, *, beside: Key | None) -> None:
+        self._named = [], None
+        super().end(use, level, beside=beside)
+
     def insert(self, slots: Sequence[int], keys: Sequence[Key], parents: Sequence[Key]) -> None:
+        self._named = [], None
         super().insert(slots, keys, parents)
         children = self.children
         leaf: int | None = None  # the last block, unless its child comes next
@@ -81,6 +89,7 @@ class DensityOrder(Blocks):
 
     def remove(self, slots: Sequence[int]) -> None:
         """Blocks are no longer here."""
+        self._named = [], None
         children = self.children
         freed: int | None = None  # lost its last child, and is a leaf unless it goes next
         for slot in slots:
@@ -102,6 +111,9 @@ class DensityOrder(Blocks):
     def victims(self, count: int, leases: Leases) -> list[int]:
         """Leaves of the least density; with each that is named its parent may become one. When
         all leaves are leased, blocks above them go."""
+        first, scores = self._named
+        if scores is self.uses.model.scores and len(first) >= count and not leases[first].any():
+            return first[:count]
         chosen = Naming(self, count, leases).chosen
         if len(chosen) < count:
             named = set(chosen)
@@ -112,6 +124,7 @@ class DensityOrder(Blocks):
     # Leaves.
 
     def _attach(self, slots: Sequence[int], keys: Sequence[Key], use: Use) -> None:
+        self._named = [], None
         children = self.children
         leaves = [slot for slot, key in zip(slots, keys, strict=True) if key not in children]
         for slot in leaves:

@@ -165,7 +165,8 @@ class RankedUses(Uses):
 
     def _unfile(self, use: Use) -> None:
         bucket = self._buckets[use.level, use.bin]
-        del bucket[bisect_left(bucket, (use.number,))]
+        # Uses that age are the first of their buckets.
+        del bucket[0 if bucket[0][1] is use else bisect_left(bucket, (use.number,))]
         if not bucket:
             del self._buckets[use.level, use.bin]
             del self._ranked[bisect_left(self._ranked, self._rank(use))]

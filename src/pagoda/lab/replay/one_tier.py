@@ -49,11 +49,10 @@ class OneTier:
     def replay(self, traced: TraceRequest) -> int:
         """One request; returns how many of its prompt's tokens were resident."""
         residency, state, hits = self.residency, self.residency.state, self.hits
-        keys = [key_of(block) for block in traced.prompt]
+        keys, chain = keys_of(traced, self._block_tokens)
         request = Request(keys=keys, at_s=traced.at_s, tokens=traced.input_tokens, hint=traced.hint)
         residency.begin(request)
         held = residency.lease_prefix(keys)
-        chain = [key_of(block) for block in traced.whole(self._block_tokens)]
         fresh = self._missing(keys, chain, len(held))
         slots = self._insert(fresh)
         state.release(slots)
@@ -88,6 +87,13 @@ class OneTier:
         if len(keys) > held and (len(chain) < len(keys) or keys[-1] != chain[len(keys) - 1]):
             pairs.append((keys[-1], keys[-2] if len(keys) > 1 else ROOT))
         return [pair for pair in pairs if state.slot_of(pair[0]) is None]
+
+
+def keys_of(traced: TraceRequest, block_tokens: int) -> tuple[list[Key], list[Key]]:
+    """The keys of a prompt's blocks, and of the chain of whole blocks that it leaves."""
+    prompt = [key_of(block) for block in traced.prompt]
+    whole = len(traced.whole(block_tokens)) - len(traced.generated)
+    return prompt, prompt[:whole] + [key_of(block) for block in traced.generated]
 
 
 def key_of(block: int) -> Key:

@@ -16,7 +16,7 @@ from pagoda.core.policy import Ending, Policy, Request
 from pagoda.core.residency import Residency
 from pagoda.core.state import TierState
 from pagoda.core.trace import TraceRequest
-from pagoda.lab.replay.one_tier import key_of
+from pagoda.lab.replay.one_tier import keys_of
 from pagoda.lab.replay.writing import Pairs, Writing
 
 _HOST, _DRIVE = 0, 1
@@ -117,8 +117,7 @@ class TwoTiers:
 
     def replay(self, traced: TraceRequest) -> None:
         """One request, from its look-up to its end."""
-        keys = [key_of(block) for block in traced.prompt]
-        chain = [key_of(block) for block in traced.whole(self._block_tokens)]
+        keys, chain = keys_of(traced, self._block_tokens)
         request = Request(keys=keys, at_s=traced.at_s, tokens=traced.input_tokens, hint=traced.hint)
         ending = Ending(keys=chain, at_s=traced.at_s, output_tokens=traced.output_tokens)
         self.host.begin(request)
