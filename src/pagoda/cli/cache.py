@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -24,18 +23,18 @@ from pagoda.cli.cache_flags import (
     Text,
     Url,
     Wide,
+    seconds_of,
 )
 from pagoda.cli.cache_prefetch import prefetch
 from pagoda.cli.cache_prompt import prompt_body, required_prompt, salt_of
 from pagoda.cli.cache_quarantine import quarantine
 from pagoda.cli.cache_tables import show_cleared, show_holdings, show_lookup, show_ttls
-from pagoda.cli.console import output
+from pagoda.cli.console import output, print_json
 from pagoda.cli.flags import takes_settings
 from pagoda.cli.server import ServerCalls
 from pagoda.core.errors import SettingsError
 from pagoda.core.holdings import tenant_id
 from pagoda.settings import Resolved
-from pagoda.settings.units import parse_duration
 
 app = typer.Typer(
     help="See, clear, fill and drain the caches of a running server.", no_args_is_help=True
@@ -84,7 +83,7 @@ def ls(  # noqa: PLR0913 - a command's parameters are its flags
     ]
     tiers = [one for one in tiers if tier in (None, one["tier"])]
     if as_json:
-        _print_json({"holdings": lines, "tiers": tiers})
+        print_json({"holdings": lines, "tiers": tiers})
     else:
         show_holdings(lines, tiers, output(wide=wide), wide=wide)
 
@@ -108,7 +107,7 @@ def lookup(  # noqa: PLR0913
     body["cache_salt"] = salt_of(salt, salt_file)
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         found = calls.post("/cache/lookup", body)
-    _print_json(found) if as_json else show_lookup(found)
+    print_json(found) if as_json else show_lookup(found)
 
 
 @app.command("clear")
@@ -152,7 +151,7 @@ def clear(  # noqa: PLR0913
     busy = Console(stderr=True).status("Clearing, and reading headers back")
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls, busy:
         cleared = calls.post("/cache/clear", body | {"all": everything})
-    _print_json(cleared) if as_json else show_cleared(cleared, body)
+    print_json(cleared) if as_json else show_cleared(cleared, body)
     if not cleared["verified"]:
         raise typer.Exit(FAILED)
 
@@ -182,7 +181,7 @@ def ttl(  # noqa: PLR0913
             given = {name: value for name, value in body.items() if value is not None}
             seconds = None if time_to_live == "off" else _seconds(time_to_live)
             ttls = calls.set_ttl(given, seconds)
-    _print_json(ttls) if as_json else show_ttls(ttls["ttls"])
+    print_json(ttls) if as_json else show_ttls(ttls["ttls"])
 
 
 app.command("prefetch")(prefetch)
@@ -206,7 +205,7 @@ def drain(
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         one = calls.post("/cache/drain", {"tier": tier})
     if as_json:
-        _print_json(one)
+        print_json(one)
     else:
         typer.echo(f"{one['tier']} is {one['standing']}: it holds {one['blocks']:,} blocks")
 
@@ -219,15 +218,4 @@ def _offline(directory: Path, age_s: float | None) -> list[dict[str, Any]]:
 
 
 def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise SettingsError(
-            f"{text!r} {error}", key="time", source="TIME", remedy="write it as 30s, 12h or 7d"
-        ) from error
-
-
-def _print_json(answer: dict[str, Any]) -> None:
-    typer.echo(json.dumps(answer))
+    return seconds_of(text, key="time", source="TIME", remedy="write it as 30s, 12h or 7d")

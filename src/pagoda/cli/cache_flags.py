@@ -1,4 +1,4 @@
-"""Flags that several commands of `pagoda cache` have in common."""
+"""Flags that several commands of `pagoda cache` have in common, and `pagoda pin` with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from pagoda.core.errors import SettingsError
+from pagoda.settings.units import parse_duration
 
 Url = Annotated[
     str | None, typer.Option(help="Server to ask; else the one that settings describe.")
@@ -30,3 +33,13 @@ Space = Annotated[str | None, typer.Option(help="A namespace, or how it begins."
 Older = Annotated[
     str | None, typer.Option(metavar="TIME", help="Blocks written longer ago, such as 7d.")
 ]
+
+
+def seconds_of(text: str | None, *, key: str, source: str, remedy: str) -> float | None:
+    """A time that a flag gives, such as 2h; SettingsError if it is none."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise SettingsError(f"{text!r} {error}", key=key, source=source, remedy=remedy) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.progress import Progress
 
 from pagoda.cli.cache_flags import AsJson, Chat, File, KeyFile, Salt, SaltFile, Text, Url
 from pagoda.cli.cache_prompt import required_prompt, salt_of
+from pagoda.cli.console import print_json
 from pagoda.cli.flags import takes_settings
 from pagoda.cli.server import ServerCalls
 from pagoda.settings import Resolved
@@ -44,7 +44,7 @@ def prefetch(  # noqa: PLR0913
         if wait:
             one = _wait_for(one, calls)
     if as_json:
-        typer.echo(json.dumps(one))
+        print_json(one)
     else:
         typer.echo(
             f"{one['state']}: {one['done']:,} of {one['blocks'] - one['present']:,} blocks brought "

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pagoda.cli.cache_flags import AsJson, Chat, KeyFile, Salt, SaltFile, Url
+from pagoda.cli.cache_flags import AsJson, Chat, KeyFile, Salt, SaltFile, Url, seconds_of
 from pagoda.cli.cache_prompt import prompt_body, salt_of
-from pagoda.cli.console import output
+from pagoda.cli.console import output, print_json
 from pagoda.cli.flags import takes_settings
 from pagoda.cli.pin_tables import show_pin, show_pins
 from pagoda.cli.server import ServerCalls
 from pagoda.core.errors import SettingsError
 from pagoda.settings import Resolved
-from pagoda.settings.units import parse_duration
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -66,12 +64,14 @@ def pin(  # noqa: PLR0913 - a command's parameters are its flags
     if owner is None:
         raise _fault("no owner is named", "--owner", "say with --owner whose pin it is")
     body["owner"] = owner
-    body["expires_s"] = None if expires is None else _seconds(expires)
+    body["expires_s"] = seconds_of(
+        expires, key="pin", source="--expires", remedy="write it as 30min, 2h or 7d"
+    )
     body["budget"] = None if budget is None else _share(budget)
     body["cache_salt"] = salt_of(salt, salt_file)
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         pinned = calls.post("/cache/pins", body)
-    _print_json(pinned) if as_json else show_pin(pinned, output())
+    print_json(pinned) if as_json else show_pin(pinned, output())
 
 
 @app.command("ls")
@@ -87,15 +87,7 @@ def ls(
     """Show pins: whose they are, when they end, and how much of each is in which tier."""
     with ServerCalls(resolved.settings.server, url=url, api_key_file=api_key_file) as calls:
         found = calls.get("/cache/pins", owner=owner)
-    _print_json(found) if as_json else show_pins(found["pins"], output())
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        remedy = "write it as 30min, 2h or 7d"
-        raise _fault(f"{text!r} {error}", "--expires", remedy) from error
+    print_json(found) if as_json else show_pins(found["pins"], output())
 
 
 def _share(text: str) -> float:
@@ -111,7 +103,3 @@ def _share(text: str) -> float:
 
 def _fault(message: str, source: str, remedy: str) -> SettingsError:
     return SettingsError(message, key="pin", source=source, remedy=remedy)
-
-
-def _print_json(answer: dict[str, Any]) -> None:
-    typer.echo(json.dumps(answer))

@@ -12,36 +12,19 @@ policy", HP Labs HPL-98-69, 1998.
 from __future__ import annotations
 
 from pagoda.core.identity import Key
-from pagoda.core.keyindex import Leases
-from pagoda.core.policy.accesses import AccessPolicy
-from pagoda.core.policy.ranked import Ranked
+from pagoda.core.policy.lfu import Lfu
 
 
-class Gdsf(AccessPolicy):
+class Gdsf(Lfu):
     """Lowest priority first over slots; see `core.policy.port.Policy` for the contract."""
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
-        self._count: dict[int, int] = {}
         self._priority: dict[int, int] = {}
-        self._order: Ranked[int] = Ranked()
         self._age = 0
 
-    def victims(self, count: int, leases: Leases) -> list[int]:
-        return self._order.lowest(count, leases)
-
-    def _hit(self, slot: int, key: Key) -> None:
-        self._rank(slot, self._count[slot] + 1)
-
-    def _miss(self, key: Key) -> None:
-        return
-
-    def _enter(self, slot: int, key: Key) -> None:
-        self._rank(slot, 1)
-
     def _leave(self, slot: int, key: Key) -> None:
-        self._order.remove(slot)
-        del self._count[slot]
+        super()._leave(slot, key)
         priority = self._priority.pop(slot)
         below = self._order.least()
         # What goes though others rank below it is no victim of age: it was bad, or they are
