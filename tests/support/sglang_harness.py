@@ -27,15 +27,15 @@ _QUIET = {
     "HF_HUB_OFFLINE": "1",
     "DO_NOT_TRACK": "1",
 }
-_KEY = "secret"
-_ADMIN = {"Authorization": f"Bearer {_KEY}"}
+KEY = "secret"
+_ADMIN = {"Authorization": f"Bearer {KEY}"}
 _STORAGE = "/hicache/storage-backend"
 _ARGUMENTS = f"""
     --device cpu --random-seed 7 --skip-server-warmup --disable-overlap-schedule
     --mem-fraction-static 0.3 --max-total-tokens 4096 --page-size {PAGE_TOKENS}
     --enable-hierarchical-cache --hicache-ratio 2 --hicache-write-policy write_through
     --hicache-storage-prefetch-policy wait_complete --hicache-storage-backend dynamic
-    --admin-api-key {_KEY} --enable-metrics --enable-cache-report --log-level-http warning
+    --admin-api-key {KEY} --enable-metrics --enable-cache-report --log-level-http warning
 """.split()
 
 

@@ -13,15 +13,15 @@ _SOURCES = Path(__file__).parents[2] / "src"
 _LONGEST_S = 600
 
 
-def verify(url: str, *flags: str) -> tuple[int, dict[str, Any]]:
-    """Run it against a server. Fails with what it said when that is no JSON."""
+def verify(url: str, *flags: str, key: str = "") -> tuple[int, dict[str, Any]]:
+    """Run it against a server that wants a key. Fails with what it said when that is no JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "pagoda", "verify", url, "--json", *flags],
         capture_output=True,
         text=True,
         timeout=_LONGEST_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(_SOURCES)},
+        env={**os.environ, "PYTHONPATH": str(_SOURCES), "PAGODA_API_KEY": key},
     )
     assert done.stdout, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
