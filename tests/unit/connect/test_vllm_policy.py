@@ -41,7 +41,7 @@ def _with_policy(name: str) -> Any:
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("name", REGISTRY)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_every_decision_is_the_policys_own(name: str, groups: int, seed: int) -> None:
     """Whatever vLLM asks: each eviction is what the policy names that was told of the same
