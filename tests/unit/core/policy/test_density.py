@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import pytest
 from heat_models import CLOSE, NaiveOrder, NaiveUse, chain, key
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from pagoda.core.identity import ROOT, Key
 from pagoda.core.policy.blocks import Blocks
 from pagoda.core.policy.density import DensityOrder
 from pagoda.core.policy.ledger import Ledger
+from pagoda.core.policy.naming import Naming
 from pagoda.core.policy.reuse import BINS, NEUTRAL, WORTHLESS, ReuseModel
 from pagoda.core.policy.shared import SharedBlocks
 from pagoda.core.policy.uses import RankedUses, Use
@@ -235,3 +237,43 @@ def test_of_equal_parents_the_one_that_was_freed_last_goes_first() -> None:
         assert order.victims(1, nobody) == [victim]
         order.remove([victim])
     assert many == [3, 2, 0, 1]
+
+
+_CHANGES: dict[str, Callable[[DensityOrder, Use], object]] = {
+    "goes": lambda order, _: order.remove([2]),
+    "is asked for": lambda order, _: order.begin(chain(4), 30, 1.0),
+    "is touched": lambda order, _: order.touch([2]),
+    "gets a child": lambda order, _: order.insert([4], [key(1, 2, 3)], [key(1, 2)]),
+    "gets a neighbour": lambda order, _: order.insert([4], [key(8)], [ROOT]),
+    "loses its neighbour": lambda order, _: order.remove([3]),
+    "lies beside a chain": lambda order, use: order.end(use, 2, beside=key(1, 2)),
+    "is worth something else": lambda order, use: order.end(use, 30, beside=None),
+    "is judged anew": lambda order, _: setattr(order.uses.model, "scores", _scores(-1)),
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_victims_named_at_admission_are_named_anew_after_a_change(change: str) -> None:
+    """What an admission found worst is what goes for the new blocks, and is not looked for
+    twice; unless something has changed meanwhile, or a lease holds one of them. Each change
+    here makes other victims of what is there, or other slots."""
+    order = DensityOrder(RankedUses(ReuseModel()), SharedBlocks())
+    order.uses.model.scores = _scores(1)
+    use = order.begin(chain(4), 2, 0.0)
+    order.insert([3], [key(4)], [ROOT])
+    order.insert([1, 2], chain(1, 2), [ROOT, key(1)])
+    order.begin(chain(9, 8), 30, 0.5)
+    leases = np.zeros(SLOTS, dtype=np.int32)
+    assert len(order.admits(chain(9, 8), [ROOT, key(9)], 0)) == 2
+    named = order.victims(2, leases)
+    leases[named[0]] = 1
+    assert named[0] not in order.victims(2, leases)
+    leases[:] = 0
+    _CHANGES[change](order, use)
+    victims = order.victims(2, leases)
+    assert victims == Naming(order, 2, leases).chosen
+
+
+def _scores(sign: int) -> list[list[float]]:
+    """By level, whatever the age."""
+    return [[30.0 + sign * level] * BINS for level in range(40)]
