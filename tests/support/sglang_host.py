@@ -156,9 +156,7 @@ class Host:
 
     def bounced(self) -> int:
         """Copies in memory, of segments and of whole pages."""
-        pools = self.storage._backend._pools.values()
-        forms = {id(form): form for one in pools for form in (one.pages, one.staged)}
-        return self.shelves.bounced() + sum(form.copied for form in forms.values())
+        return self.shelves.bounced() + int(self.storage._backend.pools.copied)
 
     def damage(self, name: str, *, pool: str = "kv", segment: int = 0) -> None:
         """Flip a bit of a page in the slab."""

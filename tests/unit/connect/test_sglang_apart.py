@@ -118,6 +118,17 @@ def test_a_second_server_on_the_directory_is_refused(build: Build, tmp_path: Pat
         build()
 
 
+def test_a_failed_start_leaves_no_directory_locked(build: Build, tmp_path: Path) -> None:
+    """The first pool's slab is given back when the second one's is somebody else's."""
+    foreign = tmp_path / "kv" / "tp-0" / "mamba"
+    foreign.mkdir(parents=True)
+    (foreign / "slab.pagoda").write_bytes(b"not ours")
+    with pytest.raises(PagodaError, match="mamba"):
+        build({"kv": pool_of(), "mamba": HostPool([4096], tokens=1)})
+    (foreign / "slab.pagoda").unlink()
+    assert build({"kv": pool_of(), "mamba": HostPool([4096], tokens=1)}).volume("mamba")
+
+
 def test_other_weights_salts_and_layouts_find_nothing(
     build: Build, tmp_path: Path, sglang_model: str
 ) -> None:

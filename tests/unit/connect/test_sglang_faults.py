@@ -40,9 +40,9 @@ def test_a_stuck_read_ends_in_time_and_its_pages_are_nobodys(
     assert pool.available_size() == before
     everything = pool.alloc(before)
     assert not set(indices.tolist()) & set(everything.tolist())
-    assert host.storage._backend.held == 2
+    assert host.storage._backend.pools.held == 2
     free.set()
-    soon(lambda: host.storage._backend.held == 0)
+    soon(lambda: host.storage._backend.pools.held == 0)
     pool.free(everything)
     assert pool.available_size() == before
 
@@ -65,7 +65,7 @@ def test_a_stuck_write_ends_in_time_and_stores_only_what_was_given(
     assert counted["pagoda_skipped_segments", ("kv", "busy")] > 0
     pool.clear()
     free.set()
-    soon(lambda: host.storage._backend.held == 0)
+    soon(lambda: host.storage._backend.pools.held == 0)
     there = host.storage.batch_exists(names)
     assert 0 < there < len(names)
     assert host.load(names[:there]) == contents[:there]
@@ -83,7 +83,7 @@ def test_while_stuck_writes_hold_what_is_set_aside_reads_go_through_memory_of_ou
     before = host.bounced()
     for number in range(1, 9):
         assert not host.save([name_of(number)], [random_page(rng, pool)])
-    assert host.storage._backend.held == host.storage._backend._pools["kv"].guard.limit
+    assert host.storage._backend.pools.held == host.storage._backend.pools._pools["kv"].guard.limit
     assert host.load([name_of(0)]) == [content]
     assert host.bounced() == before + 1
     free.set()

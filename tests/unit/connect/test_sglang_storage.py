@@ -103,7 +103,7 @@ def test_pages_come_back_as_they_were_stored_or_not_at_all(
         if step % 40 == 39:
             naive.restart()
     pool = naive.host.pools["kv"]
-    if in_place and naive.host.storage._backend._pools["kv"].guard:
+    if in_place and naive.host.storage._backend.pools._pools["kv"].guard:
         assert pool.available_size() == pool.size - pool.size // 16
 
 

@@ -15,30 +15,18 @@ from typing import Any
 
 from pagoda.connect.announced import Announced
 from pagoda.connect.counts import BOUNCED, Counts
-from pagoda.connect.sglang.held import GuardedPool, aside_of
+from pagoda.connect.sglang.held import GuardedPool
+from pagoda.connect.sglang.host_pools import KV, HostPools
 from pagoda.connect.sglang.library import Library
 from pagoda.connect.sglang.metrics import UNIT
-from pagoda.connect.sglang.pages import Buffers, InPlace, Pages, Staged, pages_of
+from pagoda.connect.sglang.pages import Buffers, Pages
 from pagoda.connect.sglang.shelves import Moved, Shelves, Volume
 from pagoda.core.errors import PagodaError
 from pagoda.core.identity import Key
 
-KV = "kv"
 _WINDOW_BYTES = 64 << 20
 _BUSY_S, _IDLE_S = 0.02, 0.5  # how often our thread looks, with and without work under way
 _log = logging.getLogger("pagoda.connect")
-
-
-@dataclass(slots=True, eq=False)
-class _Pool:
-    """A host pool. `owner` is the pool whose indices it has, once that is known; with `staged`
-    its pages can be moved without touching SGLang's memory while I/O goes on."""
-
-    pool: Any
-    pages: Pages
-    staged: Pages
-    guard: GuardedPool | None
-    owner: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +43,8 @@ class Backend:
 
     def __init__(self, library: Library, *, in_place: bool) -> None:
         self._library = library
-        self._in_place = in_place
         self._deadline_s = library.settings.store.restore_deadline
-        self._pools: dict[str, _Pool] = {}
+        self.pools = HostPools(in_place=in_place)
         self._volumes: Mapping[str, Volume] | None = None
         self._opening = threading.Lock()
         self._shelves = Shelves()
@@ -70,32 +57,21 @@ class Backend:
         self.on_tend: Callable[[], None] = lambda: None
         self.on_close: Callable[[], None] = lambda: None
 
-    # Pools.
-
-    def register(self, pool: Any, name: str) -> None:
-        """A host pool of SGLang. Raises UnsupportedModel for one whose bytes are not known."""
-        if name in self._pools:
-            return
-        pages = pages_of(pool, name, in_place=self._in_place)
-        aside = aside_of(pages.count, sum(pages.sizes)) if isinstance(pages, InPlace) else 0
-        guard = GuardedPool(pool, tokens=pages.tokens, aside=aside) if aside else None
-        staged = Staged(pages) if isinstance(pages, InPlace) else pages
-        self._pools[name] = _Pool(pool, pages, staged, guard, owner=KV if name == KV else "")
-
-    def derives(self, name: str, source: str | None) -> None:
-        """A pool has indices of its own, or those of another one."""
-        if name in self._pools:
-            self._pools[name].owner = source or name
-
     def open(self) -> None:
         """Open the stores. Raises TierError, such as DirectoryLocked when another server has a
         directory, ModelError and SettingsError."""
         with self._opening:
             if self._volumes is None:
-                pools = {name: (one.pool, one.pages) for name, one in self._pools.items()}
-                self._volumes = self._library.open(pools, self._shelves, self.counts)
+                self._volumes = self._opened()
                 self.on_open()
                 self._thread.start()
+
+    def _opened(self) -> Mapping[str, Volume]:
+        try:
+            return self._library.open(self.pools.all(), self._shelves, self.counts)
+        except BaseException:
+            self._shelves.close(flush_s=0.0)  # a failed start leaves no directory locked
+            raise
 
     # Looking up.
 
@@ -173,11 +149,6 @@ class Backend:
         """Drop every page from this process's drives; returns how many segments those were."""
         return self._shelves.clear()
 
-    @property
-    def held(self) -> int:
-        """Pages of host memory that I/O of an ended call may still touch."""
-        return sum(len(guard) for guard in self._guards())
-
     def close(self) -> bool:
         """Write what waits, and give the directories back; False when I/O is stuck."""
         self._stop.set()
@@ -185,9 +156,7 @@ class Backend:
             self._thread.join()
         self.on_close()
         quiet = self._shelves.close(flush_s=self._library.settings.store.flush_deadline)
-        self._settle()
-        for guard in self._guards():
-            guard.leave()
+        self.pools.leave()
         return quiet
 
     def _volume(self, name: str) -> Volume | None:
@@ -219,7 +188,7 @@ class Backend:
         if self._volume(name) is None or not self._whole(name, names, indices):
             return
         until_s = self._clock() + seconds
-        pages, guard = self._way(name)
+        pages, guard = self.pools.way(name)
         step = max(1, _WINDOW_BYTES // sum(pages.sizes))
         first = 0
         while first < len(names) and self._clock() < until_s:
@@ -228,25 +197,17 @@ class Backend:
             if not count and not staged:
                 return
             if not count:
-                count, pages, guard = wanted, self._pools[name].staged, None
+                count, pages, guard = wanted, self.pools.staged(name), None
             own = indices[first * pages.tokens : (first + count) * pages.tokens]
             yield slice(first, first + count), own, pages, guard
             first += count
 
     def _whole(self, name: str, names: Sequence[str], indices: Any) -> bool:
-        tokens = self._pools[name].pages.tokens
+        tokens = self.pools.staged(name).tokens
         if indices is not None and len(indices) == len(names) * tokens:
             return True
         _log.error("pool %s: %d pages do not have %d indices each", name, len(names), tokens)
         return False
-
-    def _way(self, name: str) -> tuple[Pages, GuardedPool | None]:
-        """In place where the pool that owns the indices has pages set aside, else staged."""
-        one = self._pools[name]
-        owner = self._pools.get(one.owner)
-        if owner is None or owner.guard is None or not owner.guard.limit:
-            return one.staged, None
-        return one.pages, owner.guard
 
     def _over(self, guard: GuardedPool | None, indices: Any, moved: Moved) -> None:
         if guard is not None:
@@ -276,22 +237,15 @@ class Backend:
         if volume is not None and pages:
             self.counts.add(f"pagoda_skipped_{UNIT}", pages * len(volume.sizes), pool, "busy")
 
-    def _guards(self) -> list[GuardedPool]:
-        return [one.guard for one in self._pools.values() if one.guard is not None]
-
-    def _settle(self) -> None:
-        for guard in self._guards():
-            guard.settle()
-
     def _tend(self) -> None:
         """Take in what ends while SGLang does not call, and give pages back."""
         pause_s = _IDLE_S
         while not self._stop.wait(pause_s):
             busy = self._shelves.poll()
-            self._settle()
+            self.pools.settle()
             self._count_copies()
             self._tell()
-            pause_s = _BUSY_S if busy or self.held else _IDLE_S
+            pause_s = _BUSY_S if busy or self.pools.held else _IDLE_S
 
     def _tell(self) -> None:
         """Whoever listens fails for himself: pages have to be given back."""
@@ -302,8 +256,7 @@ class Backend:
 
     def _count_copies(self) -> None:
         """Of whole pages by us, and of segments below the store."""
-        forms = {id(form): form for one in self._pools.values() for form in (one.pages, one.staged)}
-        bounced = self._shelves.bounced() + sum(form.copied for form in forms.values())
+        bounced = self._shelves.bounced() + self.pools.copied
         self.counts.add(BOUNCED, bounced - self._bounced)
         self._bounced = bounced
 

@@ -28,8 +28,9 @@ from sglang.version import __version__ as sglang_version
 
 from pagoda.connect.counts import BOUNCED
 from pagoda.connect.opening import settings_of
-from pagoda.connect.sglang.backend import KV, Backend, Batch
+from pagoda.connect.sglang.backend import Backend, Batch
 from pagoda.connect.sglang.events import PageEvents, publisher
+from pagoda.connect.sglang.host_pools import KV
 from pagoda.connect.sglang.library import Library
 from pagoda.connect.sglang.metrics import Exported
 from pagoda.connect.sglang.options import WHOSE, options_of
@@ -79,14 +80,14 @@ class PagodaStorage(HiCacheStorage):
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         super().register_mem_pool_host(mem_pool_host)
-        self._backend.register(mem_pool_host, KV)
+        self._backend.pools.register(mem_pool_host, KV)
         if self._endpoint and self._events is None:
             tokens = tokens_of(mem_pool_host)
             self._events = publisher(self._endpoint, tokens=tokens, replica=self._replica)
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
         super().register_mem_host_pool_v2(host_pool, host_pool_name)
-        self._backend.register(host_pool, str(host_pool_name))
+        self._backend.pools.register(host_pool, str(host_pool_name))
 
     def on_host_pools_registered(self) -> None:
         """Open the stores, so that what is wrong keeps the server from starting; where pools come
@@ -189,13 +190,13 @@ class PagodaStorage(HiCacheStorage):
         if not self._backend.close():
             _log.error("a drive is stuck: threads are left behind in it")
         if self._exported is not None:
-            self._exported.show(self._backend.counts, held=self._backend.held)
+            self._exported.show(self._backend.counts, held=self._backend.pools.held)
 
     def _known(self, transfers: Any) -> list[Any]:
         """Whose indices each pool has is told where pages are looked up and stored."""
         for one in transfers:
             source = one.indices_from_pool
-            self._backend.derives(str(one.name), None if source is None else str(source))
+            self._backend.pools.derives(str(one.name), None if source is None else str(source))
         return list(transfers)
 
     def _get(self, pool: str, keys: Any, indices: Any) -> list[bool]:
@@ -237,7 +238,7 @@ class PagodaStorage(HiCacheStorage):
 
     def _tell(self) -> None:
         if self._exported is not None:
-            self._exported.show(self._backend.counts, held=self._backend.held)
+            self._exported.show(self._backend.counts, held=self._backend.pools.held)
         since_s, self._told_s = time.monotonic() - self._told_s, time.monotonic()
         if self._events is not None:
             self._events.publish(since_s)
