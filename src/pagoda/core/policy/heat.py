@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.core.identity import Key
+from pagoda.core.identity import ROOT, Key
 from pagoda.core.keyindex import Leases
 from pagoda.core.policy.density import DensityOrder
 from pagoda.core.policy.ledger import Ledger
@@ -80,7 +80,8 @@ class Heat(Policy):
         self._lru.fill(ending.keys, beside)
         self._blocks.end(opened.here, level, beside=beside)
         if self._shadow is not None and opened.shadow is not None:
-            self._shadow.fill(ending.keys, beside)
+            above = request.keys[-2] if len(request.keys) > 1 else ROOT
+            self._shadow.fill(ending.keys, None if beside is None else (beside, above))
             self._shadow.order.end(opened.shadow, level, beside=beside)
 
     def admits(self, keys: Sequence[Key], parents: Sequence[Key], free: int) -> Sequence[int]:

@@ -40,12 +40,13 @@ class DensityShadow:
         self._free = [slot for slot in range(slots) if slot not in taken]
         self._held = np.zeros(slots, dtype=np.int32)
 
-    def fill(self, chain: Sequence[Key], beside: Key | None) -> None:
-        """A request leaves a chain, and perhaps a block beside it; what is there of it stays."""
+    def fill(self, chain: Sequence[Key], beside: tuple[Key, Key] | None) -> None:
+        """A request leaves a chain, and perhaps a block beside it, which comes with its parent;
+        what is there of it stays."""
         slot_of = self.order.slot_of
         pairs = [*zip(chain, [ROOT, *chain], strict=False)]
         if beside is not None:
-            pairs.append((beside, ROOT))
+            pairs.append(beside)
         missing = [pair for pair in pairs if pair[0] not in slot_of]
         keys, parents = [key for key, _ in missing], [parent for _, parent in missing]
         if missing:

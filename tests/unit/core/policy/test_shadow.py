@@ -118,9 +118,18 @@ def test_a_chain_longer_than_the_tier_leaves_its_head() -> None:
     """And a block beside it finds no room."""
     shadow = DensityShadow(3, _order())
     use = shadow.order.begin(chain(1, 2, 3, 4), NEUTRAL, 0.0)
-    shadow.fill(chain(1, 2, 3, 4), key(9))
+    shadow.fill(chain(1, 2, 3, 4), (key(9), ROOT))
     shadow.order.end(use, NEUTRAL, beside=key(9))
     assert set(shadow.order.slot_of) == set(chain(1, 2, 3))
+
+
+def test_a_block_beside_a_chain_has_its_parent_in_it() -> None:
+    """So the parent does not go before it, as in the tier. Once it had none in the shadow, whose
+    parent then was a leaf too early."""
+    shadow = DensityShadow(9, _order())
+    shadow.fill(chain(1, 2), (key(1, 2, 9), key(1, 2)))
+    assert shadow.order.parent[shadow.order.slot_of[key(1, 2, 9)]] == key(1, 2)
+    assert shadow.order.children == {key(1): 1, key(1, 2): 1}
 
 
 def _order() -> DensityOrder:
