@@ -86,14 +86,12 @@ def test_the_in_tree_file_tier_is_equal(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_device_cache_alone(serve: Serve) -> None:
-    """No layer below it: equal, of the device cache alone; not for whoever needs more than
-    that; and prompts shorter than a block prove nothing."""
+    """No layer below it: equal, of the device cache alone; and prompts shorter than a block
+    prove nothing."""
     server = serve()
     status, report = verify(server.url, "--lengths", "129")
     assert (status, report["verdict"]) == (0, "equal"), report
     assert "device cache alone" in report["reason"]
-    status, report = verify(server.url, "--lengths", "129", "--need-restored")
-    assert (status, report["reason"]) == (3, "nothing was restored")
     status, report = verify(server.url, "--lengths", "127")
     assert (status, report["reason"]) == (3, "nothing was cached, even on the device")
 
