@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slab_damage import change_payloads
 from vllm_harness import Child, launch, pagoda_tier, story, total
-
-from pagoda.tiers.drive import slab
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
@@ -32,7 +31,7 @@ _TELLING = {"enable_kv_events": True}
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one["tokens"] == other["tokens"] and one["logprobs"] == other["logprobs"]
+    return bool(one["tokens"] == other["tokens"] and one["logprobs"] == other["logprobs"])
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +57,6 @@ def filled(answered: tuple[Path, Answer, Answer], tmp_path: Path) -> Path:
     """A copy of that directory."""
     shutil.copytree(answered[0], tmp_path / "kv")
     return tmp_path / "kv"
-
-
-def _change_payloads(directory: Path) -> None:
-    """Change every stored byte, and no header."""
-    layout = slab.read_layout(directory / slab.SLAB_NAME)
-    with (directory / slab.SLAB_NAME).open("r+b") as file:
-        for slot in range(_CACHED_TOKENS // 128):
-            file.seek(layout.payload_at(slot))
-            payload = bytearray(file.read(_CHUNK_BYTES))
-            payload[1::2] = bytes(byte ^ 0x01 for byte in payload[1::2])
-            file.seek(layout.payload_at(slot))
-            file.write(payload)
 
 
 def test_an_answer_restored_after_a_restart_is_the_local_hits_to_the_bit(
@@ -110,7 +97,7 @@ def test_changed_bytes_change_the_answer_when_nobody_looks(
 ) -> None:
     """The twin of the test above: with the seal's check off, changed bytes are served, and seen.
     Else equality would prove nothing."""
-    _change_payloads(filled)
+    assert change_payloads(filled) == _CACHED_TOKENS // 128
     child = start(pagoda_tier(filled), wrong=True)
     restored = child.ask(STORY, length=_PROMPT_TOKENS)
     assert restored["cached"] == _CACHED_TOKENS
@@ -122,7 +109,7 @@ def test_changed_bytes_are_refused_and_computed_anew(
     start: Start, answered: tuple[Path, Answer, Answer], filled: Path
 ) -> None:
     """With the check on, none of them is served: the answer is the cold one."""
-    _change_payloads(filled)
+    assert change_payloads(filled) == _CACHED_TOKENS // 128
     # Scrubbing would take them out of service before anybody asks.
     child = start(pagoda_tier(filled, {"store": {"scrub_rate": "0"}}))
     computed = child.ask(STORY, length=_PROMPT_TOKENS)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slab_damage import Damage
 from vllm_harness import Child, launch, pagoda_tier, total
-from vllm_tiny import AT_ONCE, LLM, SHAPE, Damage, Prompt, ask, prompts_of, truth
+from vllm_tiny import AT_ONCE, LLM, SHAPE, Prompt, ask, prompts_of, truth
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 

@@ -1,5 +1,4 @@
-"""Many small requests to a real vLLM: a tiny random model in float32, prompts, their answers, and
-damage to what is stored.
+"""Many small requests to a real vLLM: a tiny random model in float32, prompts, and their answers.
 
 In float32 an answer does not depend on which requests share a step: what was computed once, and
 found again on the device, is the answer whatever is restored and in whatever company.
@@ -9,13 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from vllm_harness import Child
-
-from pagoda.seal.header import EMPTY, HEADER_BYTES
-from pagoda.tiers.drive import slab
 
 SHAPE = {
     "vocab_size": 512,
@@ -31,7 +26,6 @@ LLM = {"dtype": "float32", "block_size": 32, "skip_tokenizer_init": True}
 AT_ONCE = 8
 _PROMPT_TOKENS = 200  # six blocks, and 8 tokens
 ANSWER_TOKENS = 6
-CHUNK_BYTES = 32 * 2 * 2 * 2 * 32 * 4
 
 Prompt = tuple[int, ...]
 
@@ -65,43 +59,3 @@ def truth(child: Child, prompts: Sequence[Prompt]) -> dict[Prompt, list[int]]:
     answers = {tuple(tokens) for tokens in found.values()}
     assert len(answers) > 0.9 * len(found), "answers depend on their prompts"
     return found
-
-
-class Damage:
-    """Hurts payloads of a slab that an engine has open. Headers stay as they are."""
-
-    def __init__(self, directory: Path, seed: int) -> None:
-        self._path = directory / slab.SLAB_NAME
-        self._layout = slab.read_layout(self._path)
-        self._size_bytes = self._path.stat().st_size
-        self._rng = random.Random(seed)
-
-    def flip(self, blocks: int, *, bits: int) -> None:
-        """Turn bits of that many stored blocks over."""
-        for slot in self._rng.sample(self._used(), blocks):
-            with self._path.open("r+b") as file:
-                for _ in range(bits):
-                    at = self._layout.payload_at(slot) + self._rng.randrange(CHUNK_BYTES)
-                    file.seek(at)
-                    byte = file.read(1)[0]
-                    file.seek(at)
-                    file.write(bytes([byte ^ 1 << self._rng.randrange(8)]))
-
-    def cut(self) -> None:
-        """Cut the file off in the middle of what is stored."""
-        slot = self._rng.choice(self._used())
-        with self._path.open("r+b") as file:
-            file.truncate(self._layout.payload_at(slot) + CHUNK_BYTES // 2)
-
-    def grow(self) -> None:
-        """Give the file its size back, with zeros."""
-        with self._path.open("r+b") as file:
-            file.truncate(self._size_bytes)
-
-    def _used(self) -> list[int]:
-        slots = self._layout.slots
-        with self._path.open("rb") as file:
-            file.seek(self._layout.header_at(0))
-            table = file.read(slots * HEADER_BYTES)
-        at = (table[slot * HEADER_BYTES : (slot + 1) * HEADER_BYTES] for slot in range(slots))
-        return [slot for slot, header in enumerate(at) if header != EMPTY]
