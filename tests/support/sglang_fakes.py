@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ class HostPool:
             )
             for size in components
         ]
+        self._lock = threading.RLock()
         self._slots: list[int] = []
         self._used: set[int] = set()
         self.clear()
@@ -149,23 +151,26 @@ class HostPool:
 
     def alloc(self, need_size: int) -> Any:
         assert need_size % self.page_size == 0
-        if need_size > len(self._slots):
-            return None
-        taken, self._slots = self._slots[:need_size], self._slots[need_size:]
-        assert not self._used.intersection(taken), "a slot is allocated twice"
-        self._used.update(taken)
+        with self._lock:
+            if need_size > len(self._slots):
+                return None
+            taken, self._slots = self._slots[:need_size], self._slots[need_size:]
+            assert not self._used.intersection(taken), "a slot is allocated twice"
+            self._used.update(taken)
         return torch.tensor(taken, dtype=torch.int64)
 
     def free(self, indices: Any) -> int:
         freed = [int(index) for index in indices]
-        assert self._used.issuperset(freed), "a slot is freed twice"
-        self._used.difference_update(freed)
-        self._slots += freed
+        with self._lock:
+            assert self._used.issuperset(freed), "a slot is freed twice"
+            self._used.difference_update(freed)
+            self._slots += freed
         return len(freed)
 
     def clear(self) -> None:
-        self._slots = list(range(self.size))
-        self._used = set()
+        with self._lock:
+            self._slots = list(range(self.size))
+            self._used = set()
 
 
 class MHATokenToKVPoolHost(HostPool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,46 @@ def test_pools_lie_apart_and_a_prefix_needs_all_of_them(build: Build) -> None:
     assert host.move("mamba", states, other, reads=True) == [False, True]
     assert lengths(last, derived) == (0, [])
     assert host.storage.batch_exists(names) == 6
+
+
+def test_lookups_reads_and_writes_go_on_side_by_side(build: Build) -> None:
+    """SGLang's three threads: whatever was found is read as it was stored, or not at all."""
+    host = build()
+    pool = host.pools["kv"]
+    rng = random.Random(18)
+    pages = {name_of(number): random_page(rng, pool) for number in range(60)}
+    names = list(pages)
+    wrong: list[str] = []
+
+    def write(first: int) -> None:
+        some = names[first : first + 3]
+        if not host.save(some, [pages[name] for name in some]):
+            wrong.append(f"not stored: {first}")
+
+    def read(first: int) -> None:
+        some = names[first : first + 4]
+        for name, content in zip(some, host.load(some), strict=True):
+            if content not in (None, pages[name]):
+                wrong.append(name)
+
+    def look(first: int) -> None:
+        count = host.storage.batch_exists(names[first:])
+        if host.load(names[first : first + min(count, 4)]).count(None):
+            wrong.append(f"found, and not there: {first}")
+
+    def work(seed: int, what: Callable[[int], None]) -> None:
+        own = random.Random(seed)
+        for _ in range(80):
+            what(own.randrange(len(names)))
+
+    jobs = (write, read, look)
+    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert pool.available_size() == pool.size - pool.size // 16
 
 
 def test_stats_are_those_since_the_last_call(build: Build) -> None:
