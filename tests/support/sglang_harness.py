@@ -159,7 +159,7 @@ class Server:
 
     def wait_for(self, name: str, least: float, **labels: str) -> None:
         """Wait until a counter has reached `least`."""
-        self.wait(lambda: self.total(name, **labels) >= least, f"{name} of {least:.0f}")
+        self.wait(lambda: self.total(name, **labels) >= least, f"{name} {labels} of {least:.0f}")
 
     def backed_up(self) -> int:
         """Tokens that storage has taken in since the server began."""

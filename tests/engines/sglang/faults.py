@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 _STEP_S = 0.01
-_PAUSE_S = 0.2  # a drive that failed is left alone that long, not for 5 to 80 s
+_PAUSE_S = 0.2  # a drive that failed is left alone that long, not for 5 to 80 s, and is never
+_NEVER = 1_000_000  # fenced: that would end with the next trial block, a minute later
 
 
 class Plan:
@@ -66,6 +67,7 @@ def install(path: Path) -> None:
 
     plan = Plan(path)
     trust._FIRST_PAUSE_S = trust._LONGEST_PAUSE_S = _PAUSE_S
+    trust.FAULTS_TO_FENCE = _NEVER
     SlabFile.read_payloads = _reading(SlabFile.read_payloads, plan)
     SlabFile.write_payloads = _writing(SlabFile.write_payloads, plan)
     judge = sealed.SealedTier._judge
