@@ -32,7 +32,9 @@ def file(
     opened.close()
 
 
-_pieces = st.lists(st.tuples(st.integers(0, len(_CONTENT) + 500), st.integers(0, 900)), max_size=12)
+_end = len(_CONTENT)
+_place = st.one_of(st.integers(0, _end), st.integers(_end - 900, _end + 500))
+_pieces = st.lists(st.tuples(_place, st.integers(0, 900)), max_size=12)
 
 
 @given(pieces=_pieces, chained=st.lists(st.booleans(), min_size=12, max_size=12))
