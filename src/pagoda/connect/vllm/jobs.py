@@ -10,8 +10,7 @@ from pagoda.store.restore import Restore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A job that is over. `good` were loaded, or are stored; of a store, the others may have
-    been not worth a write, and only then has it not `failed`. `held` are chunks of a load whose
+    """A job that is over. `good` were loaded, or are stored; `held` are chunks of a load whose
     time was over and that a stuck thread may still write to."""
 
     number: int
@@ -20,7 +19,6 @@ class Finished:
     bad: tuple[bytes, ...]
     size_bytes: int
     seconds: float
-    failed: bool
     held: tuple[int, ...] = ()
 
 
@@ -33,7 +31,6 @@ class Job:
     names: tuple[bytes, ...]
     chunks: tuple[int, ...]
     began_s: float
-    skipped_before: int
     restores: list[Restore] = field(default_factory=list)
     waiting: int = 0
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pagoda.connect.announced import Announced
 from pagoda.connect.names import NamesFile
 from pagoda.connect.vllm.asked import Asked
-from pagoda.connect.vllm.counts import Skips
 from pagoda.connect.vllm.jobs import Finished, Job
 from pagoda.connect.vllm.namespace import key_of
 from pagoda.connect.withheld import ChosenRequests
@@ -32,17 +31,15 @@ Row = Callable[[int], memoryview]
 
 class Offload:
     """One engine's chunks in a store. `row` gives the memory of a chunk by its number; `tokens`
-    is how many tokens a chunk has; `skips` listens to the store; `names` keeps the names of
-    announced chunks."""
+    is how many tokens a chunk has; `names` keeps the names of announced chunks."""
 
-    def __init__(  # noqa: PLR0913 - what stands on either side of it
+    def __init__(
         self,
         store: Store,
         namespace: NamespaceId,
         *,
         row: Row,
         tokens: int,
-        skips: Skips,
         names: NamesFile | None = None,
     ) -> None:
         self._store = store
@@ -50,7 +47,6 @@ class Offload:
         self._namespace = namespace
         self._row = row
         self._tokens = tokens
-        self._skips = skips
         self._lock = threading.Lock()
         self._jobs: list[Job] = []
         self._late: list[Job] = []  # told as over, while a thread may still write to their chunks
@@ -189,7 +185,6 @@ class Offload:
             names=tuple(bytes(name) for name in names),
             chunks=tuple(int(chunk) for chunk in chunks),
             began_s=self._clock(),
-            skipped_before=self._skips.count,
         )
 
     def _block(self, name: bytes, chunk: int) -> Block:
@@ -212,7 +207,6 @@ class Offload:
             bad=tuple(name for name, well in zip(job.names, good, strict=True) if not well),
             size_bytes=sum(len(self._row(c)) for c in itertools.compress(job.chunks, good)),
             seconds=self._clock() - job.began_s,
-            failed=not all(good) and (loads or self._skips.count > job.skipped_before),
             held=job.held(),
         )
 

@@ -28,7 +28,7 @@ from vllm.version import __version__ as vllm_version
 from pagoda.connect.counts import BOUNCED, Counts
 from pagoda.connect.endpoint import MetricsEndpoint, observing
 from pagoda.connect.vllm.below import Engine, open_below
-from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT, Skips
+from pagoda.connect.vllm.counts import COUNTERS, GAUGES, HELD, UNIT
 from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
@@ -67,7 +67,7 @@ class PagodaTier(SecondaryTierManager):
             chunks=len(self._rows),
             chunk_bytes=self.block_size_bytes,
         )
-        self._counts, self._skips = Counts(UNIT), Skips()
+        self._counts = Counts(UNIT)
         port = metrics_port and metrics_port + engine.replica
         self._endpoint = MetricsEndpoint(port, whose="PagodaTier") if port else None
         try:
@@ -86,7 +86,6 @@ class PagodaTier(SecondaryTierManager):
             below.namespace,
             row=self._row,
             tokens=engine.chunk_tokens,
-            skips=self._skips,
             names=None if self._events is None else below.names(),
         )
         if self._endpoint:
@@ -193,8 +192,7 @@ class PagodaTier(SecondaryTierManager):
 
     def _listeners(self) -> list[Observer]:
         """Who hears of what the store does."""
-        own: list[Observer] = [self._counts, self._skips]
-        return [*own, self._endpoint] if self._endpoint else own
+        return [self._counts, self._endpoint] if self._endpoint else [self._counts]
 
     def _row(self, chunk: int) -> memoryview:
         return memoryview(self._rows[chunk]).cast("B")
@@ -229,7 +227,7 @@ class PagodaTier(SecondaryTierManager):
     def _result(self, job: Finished) -> Any:
         return JobResult(
             job_id=job.number,
-            success=not job.failed,
+            success=not job.bad,
             successful_keys=job.good if job.loads and job.bad and job.good else None,
             transfer_time=job.seconds,
             transfer_bytes=job.size_bytes,
