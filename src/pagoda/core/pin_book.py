@@ -61,11 +61,14 @@ class _Grant:
     def give_back(self, pin: Pin) -> None:
         """Grant it no more."""
         self.ids.remove(pin.id)
-        for counts in (self.keys, self.owners[pin.owner]):
+        own = self.owners[pin.owner]
+        for counts in (self.keys, own):
             for key in set(pin.keys):
                 counts[key] -= 1
                 if not counts[key]:
                     del counts[key]
+        if not own:
+            del self.owners[pin.owner]  # whoever sends requests chooses their names
 
 
 class PinBook:
@@ -137,6 +140,7 @@ class PinBook:
                 sums.setdefault(pin.owner, set()).update(pin.keys)
                 assert len(set(pin.keys)) <= blocks_of(pin.share, room), "a pin's own budget"
             assert sums.pop("") == self._grants[room.tier].keys.keys(), "keys without a pin"
+            assert sums.keys() == self._grants[room.tier].owners.keys(), "owners without a pin"
             for owner, keys in sums.items():
                 assert len(keys) <= blocks_of(self._limits.owner, room), f"{owner}'s budget"
             assert len(self.keys(room.tier)) <= blocks_of(self._limits.total, room), "all pins'"

@@ -271,6 +271,42 @@ def test_what_cannot_be_is_told_once_and_passed_over(
     assert host.policy.hosted.pinned.count() == 0
 
 
+_DEEP: list[Any] = []
+for _ in range(100_000):
+    _DEEP = [_DEEP]  # no interpreter can print it
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        "pagoda_pin",
+        7,
+        [["pagoda_pin", {"owner": "x"}]],
+        {"pagoda_session": _DEEP},
+        {"pagoda_pin": {"owner": "x", "expires_s": 10**400}},
+        {"pagoda_pin": {"owner": "x", "expires_s": 1e308}},
+        {"pagoda_pin": {"owner": "\ud800"}},
+        {"pagoda_pin": {"owner": "x", "a\nforged line": 1}},
+        {"pagoda_a\nforged line": 1},
+        {"pagoda_" + "x" * 100_000: 1},
+        {"pagoda_\ud800": 1},
+    ],
+    ids=[str(number) for number in range(11)],  # some cannot be printed
+)
+def test_whatever_a_client_sends_is_a_short_line_at_most(
+    params: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing that can be sent is raised into vLLM's scheduler, or forges or floods its log."""
+    host = Hosted(PagodaPolicy(16), 16)
+    with caplog.at_level(logging.WARNING, "pagoda.connect"):
+        assert host.ask(PROMPT, params)
+    assert len(caplog.records) <= 1
+    for record in caplog.records:
+        assert record.getMessage().isprintable()
+        assert len(record.getMessage()) < 300
+    assert host.policy.hosted.pinned.count() == 0
+
+
 def test_the_policy_is_the_one_of_the_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -11,16 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pagoda.core.errors import RequestError
 from pagoda.core.pins import PinWish
 from pagoda.core.policy import Hint
 
 _PREFIX = "pagoda_"
+_SHOWN_CHARS = 64
 _Name = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+def _is_text(value: object) -> object:
+    """An enumeration shows what it refuses, however deep that is nested."""
+    if not isinstance(value, str):
+        raise ValueError("not a text")  # noqa: TRY004 - what pydantic takes in
+    return value
+
+
+_Session = Annotated[Hint, BeforeValidator(_is_text)]
 
 
 class _Pin(BaseModel):
@@ -32,7 +43,7 @@ class _Pin(BaseModel):
 
 class _Said(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-    pagoda_session: Hint = Hint.NONE
+    pagoda_session: _Session = Hint.NONE
     pagoda_pin: _Pin | None = None
     pagoda_unpin: _Name | None = None
 
@@ -47,12 +58,14 @@ class Wishes:
     unpin: str | None = None
 
 
-def wishes_of(params: Mapping[Any, Any] | None) -> Wishes:
-    """What a request says; parameters that are not ours are passed over. RequestError for one of
-    ours that cannot be."""
+def wishes_of(params: object) -> Wishes:
+    """What a request says, whatever that is; parameters that are not ours are passed over.
+    RequestError for one of ours that cannot be: it names a parameter as people may read it."""
+    if not isinstance(params, Mapping):
+        return Wishes()  # vLLM's to refuse
     ours = {
         name: value
-        for name, value in (params or {}).items()
+        for name, value in params.items()
         if isinstance(name, str) and name.startswith(_PREFIX)
     }
     if not ours:
@@ -61,7 +74,7 @@ def wishes_of(params: Mapping[Any, Any] | None) -> Wishes:
         said = _Said.model_validate(ours)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ascii(".".join(map(str, first["loc"]))[:_SHOWN_CHARS])[1:-1]
         raise RequestError(
             f"{where}: {first['msg']}", param=f"kv_transfer_params.{where}", code="invalid_value"
         ) from None
