@@ -96,9 +96,18 @@ def examine_elsewhere(surface: Surface, python: Path) -> Verdict:
             timeout=_TIMEOUT_S,
             check=True,
         )
-        answer = json.loads(done.stdout)
+        return _verdict_of(json.loads(done.stdout))
     except subprocess.SubprocessError as error:
         raise ValueError(f"{python} did not answer: {error}") from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{python} answered something else than what was asked") from error
+
+
+def _verdict_of(answer: Any) -> Verdict:
+    """A verdict from what `asdict` and JSON made of it; raises for what is none."""
+    texts = [answer["package"], answer["version"], *answer["tested"], *answer["changes"]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a verdict is of texts")
     return Verdict(
         package=answer["package"],
         version=answer["version"],
@@ -133,7 +142,11 @@ def _version(distributions: tuple[str, ...]) -> str:
 def _changes(root: Path, expected: Expected) -> Iterator[str]:
     """What differs of one class, in words."""
     where = f"{expected.module}.{expected.name}"
-    found = _class_of(root, expected)
+    try:
+        found = _class_of(root, expected)
+    except (OSError, SyntaxError, RecursionError, MemoryError) as error:
+        yield f"{where} cannot be read: {error}"
+        return
     if found is None:
         yield f"{where} is not there"
         return

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pagoda.cli import connect
 from pagoda.connect.guard import Expected, Fit, Surface, examine, examine_elsewhere
 from pagoda.connect.surfaces import require
-from pagoda.core.errors import PagodaError
+from pagoda.core.errors import PagodaError, SettingsError
 
 _SOURCE = """
 from abc import abstractmethod
@@ -130,6 +130,42 @@ def test_another_interpreter_answers_for_itself(tmp_path: Path) -> None:
         examine_elsewhere(_SURFACE, tmp_path / "nobody")
     with pytest.raises(ValueError, match="did not answer"):
         examine_elsewhere(_SURFACE, Path("/bin/false"))
+
+
+_ANSWER = {"package": "x", "version": "1", "fit": "tested", "tested": [], "changes": []}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "nothing",
+        "[]",
+        "{}",
+        json.dumps(_ANSWER | {"fit": "perhaps"}),
+        json.dumps(_ANSWER | {"version": 5}),
+        json.dumps(_ANSWER | {"tested": None}),
+        json.dumps(_ANSWER | {"changes": [5]}),
+    ],
+)
+def test_what_is_no_interpreter_is_told_as_such(answer: str, tmp_path: Path) -> None:
+    """Whatever a program prints that is no verdict: an error that names it, and the remedy."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o700)
+    result = CliRunner().invoke(connect.app, ["check", "vllm", "--python", str(program)])
+    assert isinstance(result.exception, SettingsError)
+    assert str(program) in result.exception.message
+
+
+@pytest.mark.parametrize(
+    "content", [b"class Tier(", b"\0", b"\xff", b"x=" + b"(" * 5000, b"# coding: none\n"]
+)
+def test_a_source_that_cannot_be_read_is_a_change(installed: Path, content: bytes) -> None:
+    """A broken installation is refused by name."""
+    installed.write_bytes(content)
+    verdict = examine(_SURFACE)
+    assert verdict.fit is Fit.CHANGED
+    assert "Tier cannot be read" in verdict.changes[0]
 
 
 def test_the_command_has_a_status_and_json(
