@@ -18,6 +18,10 @@ from pagoda.tiers.drive import slab
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
+_TWO_RANKS: dict[str, Any] = {
+    "arguments": ("--tp-size", "2"),
+    "environment": {"SGLANG_CPU_OMP_THREADS_BIND": "0|0"},  # processors of the first, the second
+}
 _LLAMA_BYTES, _DEEPSEEK_BYTES = 1024, 768  # of keys and values, a token
 
 
@@ -70,12 +74,7 @@ def test_latent_attention_restores_to_the_bit(
 
 def test_two_ranks_keep_their_pages_apart(sglang: Any, tiny_llama: Path, tmp_path: Path) -> None:
     """Tensor parallelism: each rank has its heads of every page, in a directory of its own."""
-    server = sglang(
-        model=tiny_llama,
-        entry=_entry(tmp_path),
-        arguments=["--tp-size", "2"],
-        environment={"SGLANG_CPU_OMP_THREADS_BIND": "0|0"},  # processors of the first, the second
-    )
+    server = sglang(model=tiny_llama, entry=_entry(tmp_path), **_TWO_RANKS)
     _prove(server, tmp_path, token_bytes=_LLAMA_BYTES)
     slabs = list(tmp_path.rglob(slab.SLAB_NAME))
     assert len(slabs) == 2
@@ -85,4 +84,14 @@ def test_two_ranks_keep_their_pages_apart(sglang: Any, tiny_llama: Path, tmp_pat
         assert server.total(STORED, tp_rank=rank) == half
     server.clear_storage()
     assert restore(server, prompt_of(1)).cached == 0
+    server.close()
+
+
+def test_two_ranks_that_hold_the_same_may_each_store_it(
+    sglang: Any, tiny_deepseek: Path, tmp_path: Path
+) -> None:
+    """MLA under tensor parallelism, with nothing shared: every rank writes and reads its own."""
+    entry = _entry(tmp_path, each_rank_writes=True)
+    server = sglang(model=tiny_deepseek, entry=entry, **_TWO_RANKS)
+    _prove(server, tmp_path, token_bytes=2 * _DEEPSEEK_BYTES)
     server.close()
