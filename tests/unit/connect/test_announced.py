@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagoda.connect import names
 from pagoda.connect.announced import Announced
 from pagoda.connect.names import NamesFile
 from pagoda.connect.vllm.namespace import NAME_BYTES, key_of
@@ -147,3 +150,38 @@ def test_a_damaged_file_of_names_costs_announcements_and_no_more(tmp_path: Path)
     nowhere.append([_name(1)])
     nowhere.write([_name(1)])
     assert nowhere.read() == []
+
+
+@given(left=st.binary(max_size=NAME_BYTES - 1), numbers=st.lists(st.integers(0, 9), max_size=5))
+def test_what_a_broken_off_write_left_costs_no_later_name(left: bytes, numbers: list[int]) -> None:
+    """A disk without space, a process that was killed: names that come after it are read."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = _file(Path(directory), _SPACE)
+        file.append([_name(1), _name(2)])
+        with file.path.open("ab") as torn:
+            torn.write(left)
+        file.append([_name(number) for number in numbers])
+        assert file.read() == [_name(n) for n in dict.fromkeys([1, 2, *numbers])]
+
+
+def test_what_is_no_file_is_neither_waited_for_nor_followed(tmp_path: Path) -> None:
+    """A pipe that nobody writes to or reads from, a link to somebody's file, a directory."""
+    pipe, link, directory = (_file(tmp_path, NamespaceId(bytes([n]) * 32)) for n in (2, 3, 4))
+    os.mkfifo(pipe.path)
+    (tmp_path / "other").write_bytes(_name(7))
+    link.path.symlink_to(tmp_path / "other")
+    directory.path.mkdir()
+    for file in (pipe, link, directory):
+        assert file.read() == []
+        file.append([_name(1)])
+    assert (tmp_path / "other").read_bytes() == _name(7)
+
+
+def test_no_more_is_read_than_many_blocks_need(tmp_path: Path) -> None:
+    """A file of a terabyte, most of which is a hole, does not take the memory of one."""
+    file = _file(tmp_path, _SPACE)
+    file.append([_name(1)])
+    with file.path.open("r+b") as content, pytest.MonkeyPatch.context() as patch:
+        content.truncate(1 << 40)
+        patch.setattr(names, "_MOST_BYTES", 3 * NAME_BYTES)
+        assert file.read() == [_name(1), bytes(NAME_BYTES)]
