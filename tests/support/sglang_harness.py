@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 from redis_server import free_port
+from shared_memory import mapped_by_group
 
 PAGE_TOKENS = 16
 HOST = "127.0.0.1"
@@ -180,19 +181,25 @@ class Server:
         if self._log.closed:
             return
         self.break_drives()
+        left = mapped_by_group(self._process.pid)  # SGLang does not remove it
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=30)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        for path in left:
+            path.unlink(missing_ok=True)
         self._log.close()
         self._http.close()
 
     def kill(self) -> None:
         """End the server as a crash does."""
+        left = mapped_by_group(self._process.pid)
         os.killpg(self._process.pid, signal.SIGKILL)
         self.close()
+        for path in left:
+            path.unlink(missing_ok=True)
 
     def _administer(self, method: str, path: str, **more: Any) -> None:
         answers: list[httpx.Response] = []
