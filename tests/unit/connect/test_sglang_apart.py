@@ -216,7 +216,11 @@ def test_entries_are_checked(build: Build) -> None:
     """A slip of the pen is told with what was meant."""
     for bad, message in (
         ({"setings": {}}, "did you mean settings"),
+        ({"settings": [1]}, "settings is no tree"),
+        ({"config": "a\0"}, "config is no path"),
         ({"salt": 7}, "salt is no text"),
+        ({"salt": "\ud800"}, "half a character"),
+        ({"kv_events": 7}, "kv_events is no text"),
         ({"each_rank_writes": 1}, "neither true nor false"),
         ({"settings": {"drive": {"pth": "/x"}}}, "pth"),
         ({"tp_lcm_size": 8}, "does not cut pages up"),

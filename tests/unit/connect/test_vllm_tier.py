@@ -71,7 +71,9 @@ def build(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
             memory = np.frombuffer(aligned_buffer(_CHUNK * _CHUNKS), np.uint8)
             rows = memory.reshape(_CHUNKS, _CHUNK)
             drive = {"path": str(tmp_path / "kv"), "capacity": "8MiB", "free_floor": "1MiB"}
-            settings = {"drive": drive, **own.pop("settings", {})}
+            settings = own.pop("settings", {})
+            if isinstance(settings, dict) and 5 not in settings:
+                settings = {"drive": drive, **settings}
             tier = cls(
                 offloading_spec=fakes.spec_of(
                     served, primary=primary, events=events, replica=replica
@@ -309,3 +311,31 @@ def test_a_tier_outside_a_connector_is_refused() -> None:
 
     with pytest.raises(PagodaError, match="not built by an OffloadingConnector"):
         engine_config()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"setings": {}}, "did you mean settings"),
+        ({"settings": [1]}, "settings is no tree"),
+        ({"settings": "drive"}, "settings is no tree"),
+        ({"settings": {5: {}}}, "settings is no tree"),
+        ({"config": 5}, "config is no path"),
+        ({"config": "a\0b"}, "config is no path"),
+        ({"salt": 5}, "salt is no text"),
+        ({"salt": True}, "salt is no text"),
+        ({"salt": "\ud800"}, "half a character"),
+        ({"enable_kv_events": "no"}, "neither true nor false"),
+        *(({"metrics_port": port}, "no port") for port in ("9400", 1.5, True, -1, 70000, [1])),
+    ],
+)
+def test_entries_are_checked_before_anything_is_opened(
+    build: Build, entry: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """What cannot be is told with its name and a remedy; null is as if it were left out."""
+    with pytest.raises(SettingsError) as refused:
+        build(**({"settings": {}} | entry))
+    assert message in f"{refused.value.message} {refused.value.remedy}"
+    assert refused.value.key == next(iter(entry))
+    assert not (tmp_path / "kv").exists()
+    build(salt=None, config=None, metrics_port=None, enable_kv_events=None)

@@ -11,14 +11,13 @@ from pagoda.connect.names import NamesFile
 from pagoda.connect.opening import below, settings_of, store_of, weights_of
 from pagoda.connect.vllm.form import form_of
 from pagoda.connect.vllm.namespace import NAME_BYTES, namespace_of
+from pagoda.connect.vllm.options import WHOSE
 from pagoda.core.events import Observer
 from pagoda.core.identity import NamespaceId
 from pagoda.settings.storage import check_plan
 from pagoda.settings.tree import Settings
 from pagoda.store.store import CheckPlan, Store
 from pagoda.tiers.drive import Owner
-
-_WHOSE = "PagodaTier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +69,13 @@ def open_below(
     observer: Observer,
 ) -> Below:
     """Open it. Raises SettingsError, ModelError, UnsupportedModel or TierError."""
-    wanted = settings_of(settings, config, whose=_WHOSE)
+    wanted = settings_of(settings, config, whose=WHOSE)
     if engine.replica:
         wanted = below(wanted, f"dp-{engine.replica}")
     namespace = namespace_of(
         engine.offloading,
         engine.config,
-        weights=weights_of(wanted, engine.offloading.model.name, whose=_WHOSE),
+        weights=weights_of(wanted, engine.offloading.model.name, whose=WHOSE),
         chunk_bytes=engine.chunk_bytes,
         version=engine.version,
         salt=salt,

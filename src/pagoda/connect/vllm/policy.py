@@ -17,6 +17,7 @@ from pagoda.connect.vllm.chains import Chains
 from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.host_pins import HostPins
 from pagoda.connect.vllm.hosted import HostedChunks, Visit
+from pagoda.connect.vllm.options import WHOSE, options_of
 from pagoda.connect.vllm.wishes import Wishes, wishes_of
 from pagoda.core.errors import PagodaError, RequestError
 from pagoda.core.policy import REGISTRY
@@ -116,10 +117,10 @@ class PagodaPolicy(CachePolicy):
 
 def host_settings() -> Settings:
     """The settings of the engine that is being built. Raises SettingsError."""
-    entry: dict[str, Any] = _tier_entry()
-    return all_settings_of(
-        entry.get("settings") or {}, entry.get("config"), whose=entry.get("type", "PagodaPolicy")
-    )
+    entry = _tier_entry()
+    options = options_of(entry)
+    whose = WHOSE if entry else "PagodaPolicy"
+    return all_settings_of(options.settings, options.config, whose=whose)
 
 
 def _tier_entry() -> dict[str, Any]:

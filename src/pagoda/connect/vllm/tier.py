@@ -5,7 +5,7 @@ All methods run in vLLM's scheduler and return at once, but for `drain_jobs` and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,30 +33,26 @@ from pagoda.connect.vllm.engine import engine_config
 from pagoda.connect.vllm.held import HeldChunks
 from pagoda.connect.vllm.jobs import Finished
 from pagoda.connect.vllm.offload import Offload
+from pagoda.connect.vllm.options import options_of
 from pagoda.core.events import Observer
 from pagoda.tiers.drive import DriveTier
 
 
 class PagodaTier(SecondaryTierManager):
-    """Chunks on Pagoda's drives and in its shared store. `settings` is a tree of Pagoda's
-    settings, `config` a file of them, `salt` parts tenants that must not share; `metrics_port` is
-    where Pagoda's own metrics are shown, 0 for nowhere."""
+    """Chunks on Pagoda's drives and in its shared store, as the `entry` in vLLM's configuration
+    says (`vllm.options`)."""
 
     medium: ClassVar[Any] = Medium.STORAGE
 
-    def __init__(  # noqa: PLR0913 - vLLM's four, and what the user writes
+    def __init__(
         self,
         offloading_spec: Any,
         primary_kv_view: memoryview,
         tier_type: str,
         backpressure_detector: Any = None,
-        *,
-        settings: Mapping[str, object] | None = None,
-        config: str | None = None,
-        salt: str = "",
-        enable_kv_events: bool = False,
-        metrics_port: int = 0,
+        **entry: Any,
     ) -> None:
+        options = options_of(entry)
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
         self._rows: Any = np.asarray(primary_kv_view)
@@ -68,11 +64,15 @@ class PagodaTier(SecondaryTierManager):
             chunk_bytes=self.block_size_bytes,
         )
         self._counts = Counts(UNIT)
-        port = metrics_port and metrics_port + engine.replica
+        port = options.metrics_port and options.metrics_port + engine.replica
         self._endpoint = MetricsEndpoint(port, whose="PagodaTier") if port else None
         try:
             below = open_below(
-                engine, settings or {}, config, salt=salt, observer=observing(*self._listeners())
+                engine,
+                options.settings,
+                options.config,
+                salt=options.salt,
+                observer=observing(*self._listeners()),
             )
         except BaseException:
             if self._endpoint:
@@ -80,7 +80,7 @@ class PagodaTier(SecondaryTierManager):
             raise
         self._store = below.store
         events_wanted = offloading_spec.kv_events_config.enable_kv_cache_events
-        self._events: list[Any] | None = [] if enable_kv_events and events_wanted else None
+        self._events: list[Any] | None = [] if options.kv_events and events_wanted else None
         self._offload = Offload(
             below.store,
             below.namespace,
