@@ -23,6 +23,7 @@ from pagoda.core.errors import (
     ServerUnreachable,
 )
 from pagoda.verify.answers import Answer, BadAnswer, parse_answer
+from pagoda.verify.deadline import Deadline
 
 ANSWER_BYTES = 8 << 20
 _CONNECT_S = 10.0
@@ -72,6 +73,7 @@ class Client:
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
             trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),  # see Deadline
         )
 
     def close(self) -> None:
@@ -82,21 +84,24 @@ class Client:
         """One call, whatever its status. Raises ServerUnreachable, ServerTimeout and, for a body
         without an end, ServerForeign."""
         until_s = self._clock() + self._timeout_s
-        try:
-            with self._http.stream(method, path, json=body) as response:
-                return Reply(response.status_code, self._read(response, until_s))
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise ServerUnreachable(
-                f"nothing answers at {self.url}", url=self.url, remedy="check the URL"
-            ) from error
-        except httpx.TimeoutException as error:
-            raise self._late(path) from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ServerUnreachable(
-                f"lost the connection to {self.url} ({type(error).__name__})",
-                url=self.url,
-                remedy="the server's log says more",
-            ) from error
+        with Deadline(self._timeout_s) as deadline:
+            try:
+                with self._http.stream(
+                    method, path, json=body, extensions={"trace": deadline.trace}
+                ) as response:
+                    return Reply(response.status_code, self._read(response, until_s, deadline))
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                raise ServerUnreachable(
+                    f"nothing answers at {self.url}", url=self.url, remedy="check the URL"
+                ) from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                if deadline.passed or isinstance(error, httpx.TimeoutException):
+                    raise self._late(path) from error
+                raise ServerUnreachable(
+                    f"lost the connection to {self.url} ({type(error).__name__})",
+                    url=self.url,
+                    remedy="the server's log says more",
+                ) from error
 
     def models(self) -> list[str]:
         """The names of the models that are served. Raises ServerError."""
@@ -129,8 +134,9 @@ class Client:
             remedy="give the URL of an OpenAI-compatible server, without /v1/…",
         )
 
-    def _read(self, response: httpx.Response, until_s: float) -> bytes:
-        """The body, within its bounds: a server that drips never passes a time-out for reads."""
+    def _read(self, response: httpx.Response, until_s: float, deadline: Deadline) -> bytes:
+        """The body, within its bounds. It may end where its connection does: also where that is
+        cut."""
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
@@ -138,6 +144,8 @@ class Client:
                 raise self.foreign(f"an answer is longer than {ANSWER_BYTES >> 20} MiB")
             if self._clock() > until_s:
                 raise self._late(response.url.path)
+        if deadline.passed:
+            raise self._late(response.url.path)
         return bytes(body)
 
     def _late(self, path: str) -> ServerTimeout:

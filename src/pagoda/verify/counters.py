@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from pagoda.core.errors import ServerError
 from pagoda.verify.client import Client
@@ -50,12 +52,21 @@ def parse_counters(text: str) -> Counters | None:
     """The counters in a text of Prometheus' format. Raises ValueError for what is none."""
     name = ""
     restored = 0.0
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            label, device = _RESTORED.get(sample.name, (None, set()))
-            if label is None or (label and label not in sample.labels):
-                continue
-            name = sample.name
-            if not label or sample.labels[label] not in device:
-                restored += sample.value
+    for sample in _samples(text):
+        label, device = _RESTORED.get(sample.name, (None, set()))
+        if label is None or (label and label not in sample.labels):
+            continue
+        name = sample.name
+        if not label or sample.labels[label] not in device:
+            restored += sample.value
+    if not math.isfinite(restored):
+        raise ValueError("a count that is no number")
     return Counters(restored, name) if name else None
+
+
+def _samples(text: str) -> list[Sample]:
+    """All of them; the parser has more errors for what is no metrics than it tells."""
+    try:
+        return [one for family in text_string_to_metric_families(text) for one in family.samples]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError("no metrics") from error
