@@ -58,7 +58,10 @@ def _words(verdict: Verdict) -> str:
         case Fit.UNTESTED:
             return f"{name}: fits, as far as signatures tell; the tests ran on {tested}"
         case Fit.ABSENT:
-            return f"{name}: not installed for this interpreter; the tests ran on {tested}"
+            return (
+                f"{name}: not installed for this interpreter; the tests ran on {tested}\n"
+                "  install Pagoda beside it, or name its interpreter with --python"
+            )
         case _:
             changes = "\n".join(f"  {change}" for change in verdict.changes)
             return f"{name}: does not fit; the tests ran on {tested}\n{changes}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,14 @@ def test_the_command_has_a_status_and_json(
     bad = run(connect.app, ["check", "vllm"])
     assert bad.exit_code == 1
     assert "Tier.poll is not there" in bad.stdout
+
+
+def test_an_engine_that_is_not_here_is_to_be_looked_for_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever has the engine in another environment learns how to name it."""
+    nowhere = replace(_SURFACE, package="no_such_engine", distributions=("no-such-engine",))
+    monkeypatch.setattr(connect, "SURFACES", {"vllm": nowhere})
+    result = CliRunner().invoke(connect.app, ["check", "vllm"])
+    assert result.exit_code == 1
+    assert "--python" in result.stdout
