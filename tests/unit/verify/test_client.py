@@ -60,7 +60,7 @@ def _says(content: bytes) -> Speak:
         _drips(_OK, b"x"),
         _drips(b"", b"HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n"),
         _drips(_OK + b"content-length: 100000\r\n\r\n", b"x"),
-        _drips(_OK + b"\r\n", b"x"),  # a body that ends with the connection
+        _drips(_OK + b"\r\nhalf", b""),  # of a body that ends with its connection
         _drips(b"", b""),
     ],
     ids=["header", "interim answers", "body", "body without a length", "nothing"],
