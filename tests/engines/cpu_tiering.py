@@ -35,6 +35,12 @@ class CopyingWorker(OffloadingWorker):
         ]
         self._done: list[TransferResult] = []
 
+    def touch(self) -> None:
+        """Have all pages of both sides. On GPUs they are there before the first request: device
+        memory has no others, and host memory is pinned."""
+        for memory in (*self._device, *self._host):
+            memory.zero_()
+
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
         return self._copy(job_id, src_spec, dst_spec, store=True)
 
@@ -116,4 +122,6 @@ class CpuTieringSpec(TieringOffloadingSpec):
                 cpu_page_size=self.cpu_page_size_per_worker,
             )
             self._copying = CopyingWorker(kv_caches, self.blocks_per_chunk, region)
+            if self.extra_config.get("touch_memory"):
+                self._copying.touch()
         return self._copying

@@ -65,9 +65,8 @@ class Side:
         tier = pagoda_tier(self._store, own) if self.name == "pagoda" else fs
         timed = self.name == "pagoda"
         self._directory.mkdir(parents=True, exist_ok=True)
-        child = launch(
-            self._python, self._model, self._directory, tier, timed=timed, host_bytes=_HOST_BYTES
-        )
+        more = {"host_bytes": _HOST_BYTES, "host": {"touch_memory": True}}
+        child = launch(self._python, self._model, self._directory, tier, timed=timed, **more)
         assert "ready" in child.began, child.began
         _first_token(child, _WARM_UP, cached=None)
         return child
