@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ from sglang_fakes import (
     PoolTransfer,
 )
 from sglang_host import (
+    PATIENCE_S,
     Host,
     hang,
     name_of,
@@ -27,7 +29,7 @@ def test_a_stuck_read_ends_in_time_and_its_pages_are_nobodys(
 ) -> None:
     """While a thread hangs, the call ends, and no page that it may write to is allocated again,
     though SGLang frees it; afterwards all are."""
-    host = build(store={"restore_deadline": "400ms"})
+    host = build(store={"restore_deadline": "2s"})
     pool = host.pools["kv"]
     names = [name_of(number) for number in range(2)]
     assert host.save(names, [random_page(random.Random(2), pool)] * 2)
@@ -151,7 +153,7 @@ def test_indices_that_are_anothers_are_held_in_that_pool(
     """A pool derived from the KV has no pages to free: the KV's are the ones that a stuck read of
     it keeps."""
     pools = {"kv": pool_of(), "indexer": HostPool([4096], pages=64, tokens=4)}
-    host = build(pools, store={"restore_deadline": "300ms"})
+    host = build(pools, store={"restore_deadline": "2s"})
     name = [name_of(1)]
     indices = pools["kv"].alloc(4)
     transfer = PoolTransfer("indexer", indices, name, indices_from_pool="kv")
@@ -175,3 +177,37 @@ def test_attached_to_full_host_memory_pages_pass_through_memory_of_our_own(build
     assert host.save(names, contents)
     assert host.load(names) == contents
     assert host.bounced() == 4
+
+
+def test_after_the_end_nothing_is_there_and_nobody_waits(build: Build) -> None:
+    """Whoever still asks a storage that was closed is answered at once."""
+    host = build()
+    rng = random.Random(1)
+    names = [name_of(number) for number in range(3)]
+    assert host.save(names, [random_page(rng, host.pools["kv"]) for _ in names])
+    host.storage.close()
+    assert host.storage.batch_exists(names) == 0
+    assert host.load(names) == [None] * 3
+    assert not host.save(names[:1], [random_page(rng, host.pools["kv"])])
+    assert host.storage.batch_exists_v2(names, [PoolTransfer("kv")]).kv_hit_pages == 0
+    host.storage.clear()
+    host.storage.close()
+
+
+def test_who_waits_for_a_stuck_drive_when_the_storage_is_closed_waits_no_longer(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far away the deadline is, and its pages stay held: the drive may write to them."""
+    host = build(store={"restore_deadline": "1h", "flush_deadline": "0s"})
+    rng = random.Random(2)
+    names = [name_of(number) for number in range(3)]
+    assert host.save(names, [random_page(rng, host.pools["kv"]) for _ in names])
+    free = hang(monkeypatch, "read")
+    found: list[bytes | None] = []
+    reader = threading.Thread(target=lambda: found.extend(host.load(names)))
+    reader.start()
+    soon(host.shelves.poll)
+    host.storage.close()
+    reader.join(PATIENCE_S)
+    assert found == [None] * 3
+    free.set()

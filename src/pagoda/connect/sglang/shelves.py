@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pagoda.connect.sglang.namespace import key_of
 from pagoda.connect.withheld import HiddenBlocks
 from pagoda.core.identity import ROOT, Key, NamespaceId
-from pagoda.core.outcome import Corrupt, Hit
+from pagoda.core.outcome import Corrupt, Hit, Outcome
 from pagoda.store.block import Block
 from pagoda.store.restore import Restore
 from pagoda.store.store import Store
@@ -72,7 +72,7 @@ class _Saving:
 
 
 class Shelves:
-    """Pages in the stores of one process. Any thread."""
+    """Pages in the stores of one process. Any thread. Once closed there is nothing in them."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -93,8 +93,8 @@ class Shelves:
 
     def leading(self, volume: Volume, names: Sequence[str]) -> int:
         """How many leading pages could be read now."""
-        count = len(names)
         with self._turn:
+            count = len(names) if self._stores else 0
             for store, segments in volume.parts():
                 keys = [volume.key(name, number) for name in names[:count] for number in segments]
                 count = min(count, self._match(store, volume.namespace, keys) // len(segments))
@@ -103,8 +103,8 @@ class Shelves:
     def present(self, volume: Volume, names: Sequence[str]) -> list[bool]:
         """Which pages could be read now, each for itself. Of what only the shared store has, the
         last pages are found: those make the longest prefixes."""
-        found = [True] * len(names)
         with self._turn:
+            found = [bool(self._stores)] * len(names)
             for store, segments in volume.parts():
                 pages = [[volume.key(name, number) for number in segments] for name in names]
                 self._ask(store, volume.namespace, pages[-_SPARSE:])
@@ -135,9 +135,11 @@ class Shelves:
     ) -> Moved:
         """Read pages into their buffers."""
         with self._turn:
+            if not self._stores:
+                return _nothing(names)
             orders = self._order(volume, names, into)
             self._wait(lambda: all(restore.done for page in orders for restore in page))
-            outcomes = [[one for restore in page for one in restore.outcomes] for page in orders]
+            outcomes = [[one for restore in page for one in _known(restore)] for page in orders]
             barred = any(store.quarantine.bars(volume.namespace) for store in volume.stores)
         good = [not barred and all(isinstance(one, Hit) for one in page) for page in outcomes]
         damaged = any(isinstance(one, Corrupt) for page in outcomes for one in page)
@@ -153,6 +155,8 @@ class Shelves:
     ) -> Moved:
         """Store pages, and wait for it until a time on `clock`."""
         with self._turn:
+            if not self._stores:
+                return _nothing(names)
             going = self._send(volume, names, pages)
             self._wait(lambda: all(one.over() for one in going), until_s)
             good = [self._there(volume, name) for name in names]
@@ -182,6 +186,7 @@ class Shelves:
         until_s = self.clock() + flush_s
         with self._turn:
             stores, self._stores = self._stores, []
+            self._turn.notify_all()
         # Without the lock: I/O threads need it to tell that they have ended.
         return all([store.close(flush_s=max(0.0, until_s - self.clock())) for store in stores])
 
@@ -259,17 +264,27 @@ class Shelves:
         )
 
     def _wait(self, done: Callable[[], bool], until_s: float = float("inf")) -> None:
-        """Give the lock up until `done`, or until the time is over. What is waited for has a
-        deadline of its own, which `poll` keeps."""
+        """Give the lock up until `done`, or until the time is over, or all is closed. What is
+        waited for has a deadline of its own, which `poll` keeps."""
         while True:
             for store in self._stores:
                 store.poll()
             now_s = self.clock()
-            if done() or now_s >= until_s:
+            if done() or now_s >= until_s or not self._stores:
                 return
             deadlines = [store.next_deadline_s() for store in self._stores]
             next_s = min((at_s for at_s in deadlines if at_s is not None), default=until_s)
             self._turn.wait(max(0.001, min(next_s - now_s, until_s - now_s, _STEP_S)))
+
+
+def _nothing(names: Sequence[str]) -> Moved:
+    """No page was moved."""
+    return Moved([False] * len(names), [lambda: True] * len(names))
+
+
+def _known(restore: Restore) -> Sequence[Outcome | None]:
+    """The outcomes of a restore; of one that the end has overtaken nothing is known."""
+    return restore.outcomes if restore.done else [None]
 
 
 def _drained(restores: Sequence[Restore]) -> Callable[[], bool]:
