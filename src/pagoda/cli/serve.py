@@ -24,7 +24,9 @@ from pagoda.watch.metrics import Metrics
 _log = logging.getLogger("pagoda.serve")
 
 
-@takes_settings("model", "engine", "host", "drive", "remote", "store", "pins", "server", "log")
+@takes_settings(
+    "model", "engine", "host", "drive", "remote", "store", "check", "pins", "server", "log"
+)
 def command(
     resolved: Resolved,
     *,

@@ -17,6 +17,7 @@ from pagoda.core.errors import PagodaError
 _READY_S = 120.0
 _STOP_S = 60.0
 _POLL_S = 0.05
+_FRAME = " │╭╮╰╯─"  # around what is wrong with a command line
 
 
 class ServerProcess:
@@ -88,11 +89,12 @@ class ServerProcess:
             return False
 
     def _last_words(self) -> str:
-        """Its error with the remedy below it, or its last line."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
+        """Its error with the remedy below it, or its last line with a word in it."""
+        said = self.log.read_text(errors="replace").splitlines()
+        lines = [line.strip(_FRAME) for line in said if line.strip(_FRAME)]
         errors = [at for at, line in enumerate(lines) if line.startswith("pagoda: ")]
         words = lines[errors[-1] :] if errors else lines[-1:]
-        return "; ".join(line.strip() for line in words) or "it said nothing"
+        return "; ".join(words) or "it said nothing"
 
 
 def _free_port() -> int:

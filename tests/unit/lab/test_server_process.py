@@ -18,3 +18,10 @@ def test_a_server_that_ends_gives_its_reason_and_its_remedy(tmp_path: Path) -> N
     assert "ended with status 2: pagoda: " in str(caught.value)
     assert "--drive-capacity" in str(caught.value)
     assert "; " in str(caught.value)
+
+
+def test_a_flag_that_is_none_is_told(tmp_path: Path) -> None:
+    """What is wrong with a command line stands in a frame: not its last line is the reason."""
+    with pytest.raises(PagodaError) as caught, ServerProcess(["--nought"], log=tmp_path / "log"):
+        pass
+    assert "ended with status 2: No such option: --nought" in str(caught.value)
