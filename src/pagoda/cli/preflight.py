@@ -135,8 +135,8 @@ def _tell(checks: list[Check], *, as_json: bool) -> None:
 
 def _line(check: Check) -> Text:
     text = Text(f"{check.status:<8}", style=_STYLES[check.status])
-    text.append(f"{check.id:<18}", style="bold").append(check.reason, style="default")
+    text.append(f"{check.id:<20}", style="bold").append(check.reason, style="default")
     if check.status in ("warn", "fail"):
-        text.append(f"\n{'':26}confirm: {check.confirm}", style="dim")
-        text.append(f"\n{'':26}remedy:  {check.remedy}", style="default")
+        text.append(f"\n{'':28}confirm: {check.confirm}", style="dim")
+        text.append(f"\n{'':28}remedy:  {check.remedy}", style="default")
     return text
