@@ -11,7 +11,7 @@ from pagoda.core.identity import NamespaceId
 from pagoda.seal.header import Seal
 from pagoda.store import quarantine
 from pagoda.store.catalogue import Catalogue
-from pagoda.store.inspect import DriveInspector
+from pagoda.store.inspect import DriveInspector, drives_in
 from pagoda.store.quarantine import Quarantine
 from pagoda.tiers.drive.lock import DirectoryLock
 
@@ -33,38 +33,54 @@ class Stored:
     newest_s: int
 
 
-def stored_in(directory: Path, *, before_s: float | None = None) -> list[Stored]:
-    """By namespace, the most bytes first; with `before_s`, only blocks written earlier (seconds
-    since the epoch). Writes nothing, takes no lock. Raises TierError for what is no drive."""
+def stored_in(path: Path, *, before_s: float | None = None) -> list[Stored]:
+    """By drive and namespace, the most bytes first; with `before_s`, only blocks written earlier
+    (seconds since the epoch). `path` is a drive's directory, or one right above some, as
+    `drive.path` is. Writes nothing, takes no lock. Raises TierError for what is no drive."""
+    found = [one for directory in drives_in(path) for one in _stored(directory, before_s)]
+    return sorted(found, key=lambda one: -one.size_bytes)
+
+
+def quarantined_in(path: Path) -> list[BarredNamespace]:
+    """Namespaces in quarantine, as the drives of a path say. Writes nothing, takes no lock.
+    Raises TierError for what is no drive."""
+    found = [one for directory in drives_in(path) for one in _quarantined(directory)]
+    return list({one.namespace: one for one in found}.values())
+
+
+def lift_in(path: Path, namespace: str) -> BarredNamespace:
+    """Take a namespace, named by how it begins, out of quarantine in the drives of a path. Raises
+    RequestError for one that is not there, DirectoryLocked while an engine has a directory."""
+    found = quarantine.named(quarantined_in(path), namespace)
+    for directory in drives_in(path):
+        if any(one.namespace == found.namespace for one in _quarantined(directory)):
+            _lift(directory, NamespaceId(bytes.fromhex(found.namespace)))
+    return found
+
+
+def _stored(directory: Path, before_s: float | None) -> list[Stored]:
     entries, _ = DriveInspector(directory).entries()
     catalogue = Catalogue([directory])
     seals: dict[bytes, list[Seal]] = defaultdict(list)
     for entry in entries:
         if before_s is None or entry.seal.created_ms < before_s * 1000:
             seals[entry.seal.namespace].append(entry.seal)
-    found = [_sum(some, catalogue) for some in seals.values()]
-    return sorted(found, key=lambda one: -one.size_bytes)
+    return [_sum(some, catalogue) for some in seals.values()]
 
 
-def quarantined_in(directory: Path) -> list[BarredNamespace]:
-    """Namespaces in quarantine, as a drive's directory says. Writes nothing, takes no lock.
-    Raises TierError for what is no drive."""
+def _quarantined(directory: Path) -> list[BarredNamespace]:
     DriveInspector(directory)
     return quarantine.listed(Quarantine([directory]), Catalogue([directory]))
 
 
-def lift_in(directory: Path, namespace: str) -> BarredNamespace:
-    """Take a namespace, named by how it begins, out of quarantine in a drive's directory. Raises
-    RequestError for one that is not there, DirectoryLocked while an engine has the directory."""
-    found = quarantine.named(quarantined_in(directory), namespace)
+def _lift(directory: Path, namespace: NamespaceId) -> None:
     lock = DirectoryLock(directory, tier="drive")
     try:
         kept = Quarantine([directory])
-        kept.lift(NamespaceId(bytes.fromhex(found.namespace)))
+        kept.lift(namespace)
         kept.close()
     finally:
         lock.release()
-    return found
 
 
 def _sum(some: list[Seal], catalogue: Catalogue) -> Stored:

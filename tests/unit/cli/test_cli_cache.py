@@ -300,3 +300,13 @@ def test_ls_offline_reads_a_drive_without_a_server(pagoda, tmp_path: Path) -> No
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "kv").iterdir()} == before
     assert [one.blocks for one in stored_in(tmp_path / "kv", before_s=3000)] == [2]
     assert stored_in(tmp_path / "kv", before_s=1000) == []
+
+
+def test_ls_offline_takes_what_drive_path_names(pagoda, tmp_path: Path) -> None:
+    """A server has its slab right below `drive.path`, which is the directory that people know."""
+    drive_with_blocks(tmp_path / "kv" / "blocks-of-4096")
+    above, below = (
+        pagoda("cache", "ls", "--offline", path, "--json") for path in ("kv", "kv/blocks-of-4096")
+    )
+    assert above.status == 0
+    assert above.out == below.out

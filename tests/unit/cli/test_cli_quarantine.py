@@ -49,18 +49,19 @@ def test_it_shows_and_lifts(pagoda, remote: str) -> None:
     assert "nothing is in quarantine" in pagoda(*command).out
 
 
-def test_offline_it_needs_the_directory_for_itself(pagoda, tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", ["", "blocks-of-4096"])
+def test_offline_it_needs_the_directory_for_itself(pagoda, tmp_path: Path, below: str) -> None:
     """Looking needs no lock; lifting is refused while an engine has the drive, whose file would
-    be written over."""
+    be written over. So it is from the directory above, which `drive.path` names."""
     config = DriveConfig(
-        directory=tmp_path,
+        directory=tmp_path / below,
         capacity_bytes=8 << 20,
         slot_bytes=4096,
         free_floor_bytes=1,
         direct="off",
     )
     tier = DriveTier(config)
-    kept = Quarantine([tmp_path])
+    kept = Quarantine([tmp_path / below])
     kept.add(NamespaceId(bytes.fromhex(NAME)), Entry(7, "because"))
     kept.close()
     command = ("cache", "quarantine", "--offline", str(tmp_path))
