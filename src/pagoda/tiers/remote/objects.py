@@ -271,7 +271,7 @@ def _import_client() -> Any:
         import obstore.store  # noqa: PLC0415
     except ImportError as error:
         raise TierFault(
-            "the client for object stores is not installed",
+            "the client for object stores, which remote.url needs, is not installed",
             tier=NAME,
             remedy="pip install 'pagoda-kv[remote]'",
         ) from error

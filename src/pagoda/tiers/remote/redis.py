@@ -256,7 +256,7 @@ def _import_client() -> Any:
         import redis  # noqa: PLC0415
     except ImportError as error:
         raise TierFault(
-            "the client for Valkey and Redis is not installed",
+            "the client for Valkey and Redis, which remote.url needs, is not installed",
             tier=NAME,
             remedy="pip install 'pagoda-kv[remote]'",
         ) from error
