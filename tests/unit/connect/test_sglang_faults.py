@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+import torch
 from sglang_fakes import (
     HostPool,
     PoolTransfer,
@@ -211,3 +212,32 @@ def test_who_waits_for_a_stuck_drive_when_the_storage_is_closed_waits_no_longer(
     reader.join(PATIENCE_S)
     assert found == [None] * 3
     free.set()
+
+
+def test_what_has_no_buffers_leaves_no_page_set_aside_taken(build: Build) -> None:
+    """Indices that a pool has no page for are an error, and the next batch goes in place."""
+    host = build()
+    pool = host.pools["kv"]
+    beyond = torch.arange(4) + pool.size
+    for _ in range(host.storage._backend.pools._guards()[0].limit + 1):
+        for move in (host.storage.batch_get_v1, host.storage.batch_set_v1):
+            with pytest.raises(IndexError):
+                move([name_of(1)], beyond)
+    assert host.save([name_of(1)], [random_page(random.Random(3), pool)])
+    assert host.bounced() == 0
+
+
+def test_tensors_that_cannot_be_filled_or_are_none_are_no_pages(build: Build) -> None:
+    """A target in pieces would be told as filled, and hold nothing of the page."""
+    host = build({"kv": pool_of("no addresses")}, interface_v1=0)
+    content = random_page(random.Random(4), host.pools["kv"])
+    assert host.save([name_of(1)], [content])
+    pieces = torch.zeros(2 * len(content), dtype=torch.uint8)[::2]
+    assert host.storage.get(name_of(1), pieces) is None
+    assert host.storage.get(name_of(1)) is None
+    assert host.load([name_of(1)]) == [content]
+    page = torch.zeros(len(content), dtype=torch.uint8)
+    assert not host.storage.set(name_of(2))
+    assert not host.storage.batch_set([name_of(2), name_of(3)], [page])
+    assert not host.storage.batch_set([name_of(2)])
+    assert host.storage.batch_exists([name_of(2)]) == 0

@@ -108,7 +108,7 @@ class Backend:
         batch, began_s = Batch(), self._clock()
         within_s = self._deadline_s / 2
         for window, own, pages, guard in self._windows(pool, names, indices, within_s, staged=True):
-            buffers = pages.room(own)
+            buffers = self._prepared(pages.room, own, guard)
             moved = self._shelves.load(self._open_volume(pool), names[window], buffers)
             pages.take(own, buffers, moved.good)
             self._over(guard, own, moved)
@@ -122,8 +122,9 @@ class Backend:
         batch, began_s = Batch(), self._clock()
         until_s = began_s + self._deadline_s
         for window, own, pages, guard in self._windows(pool, names, indices, self._deadline_s):
+            filled = self._prepared(pages.filled, own, guard)
             moved = self._shelves.save(
-                self._open_volume(pool), names[window], pages.filled(own), until_s=until_s
+                self._open_volume(pool), names[window], filled, until_s=until_s
             )
             self._over(guard, own, moved)
             batch.good += moved.good
@@ -208,6 +209,17 @@ class Backend:
             return True
         _log.error("pool %s: %d pages do not have %d indices each", name, len(names), tokens)
         return False
+
+    def _prepared(
+        self, prepare: Callable[[Any], Buffers], indices: Any, guard: GuardedPool | None
+    ) -> Buffers:
+        """Buffers of pages; where there are none, nothing has begun."""
+        try:
+            return prepare(indices)
+        except BaseException:
+            if guard is not None:
+                guard.withdraw(indices)
+            raise
 
     def _over(self, guard: GuardedPool | None, indices: Any, moved: Moved) -> None:
         if guard is not None:

@@ -68,6 +68,11 @@ class GuardedPool:
                 else:
                     self._held.setdefault(page, []).append(over)
 
+    def withdraw(self, indices: Any) -> None:
+        """What was to begin does not."""
+        with self._lock:
+            self._busy -= len(self._pages(indices))
+
     def settle(self) -> None:
         """Take back what is not touched any more."""
         with self._lock:

@@ -193,6 +193,12 @@ def copy_of(tensor: Any) -> memoryview:
     return copy
 
 
+def is_room(target: Any) -> bool:
+    """Whether a page can be read into a tensor: of one that lies in pieces a copy would be
+    filled."""
+    return target is not None and bool(target.is_contiguous())
+
+
 def bytes_of(tensor: Any) -> memoryview:
     """A contiguous tensor's memory."""
     return memoryview(tensor.contiguous().view(torch.uint8).reshape(-1).numpy())

@@ -34,7 +34,7 @@ from pagoda.connect.sglang.host_pools import KV
 from pagoda.connect.sglang.library import Library
 from pagoda.connect.sglang.metrics import Exported
 from pagoda.connect.sglang.options import WHOSE, options_of
-from pagoda.connect.sglang.pages import bytes_of, copy_of, tokens_of
+from pagoda.connect.sglang.pages import bytes_of, copy_of, is_room, tokens_of
 from pagoda.connect.sglang.pools import restorable
 from pagoda.connect.sglang.served import Rank, Served, rank_of, served_of
 from pagoda.connect.sglang.weights import weights_watch
@@ -147,7 +147,7 @@ class PagodaStorage(HiCacheStorage):
     ) -> list[Any]:
         del target_sizes
         targets = list(target_locations or ())
-        if self._weights.changed or len(targets) != len(keys):
+        if self._weights.changed or len(targets) != len(keys) or not all(map(is_room, targets)):
             return [None] * len(keys)
         batch = self._backend.load(keys, [[bytes_of(target)] for target in targets])
         self._measure(batch, reads=True)
@@ -166,7 +166,8 @@ class PagodaStorage(HiCacheStorage):
         target_sizes: Any = None,
     ) -> bool:
         del target_locations, target_sizes
-        if self._weights.changed:
+        values = list(values or ())
+        if self._weights.changed or len(values) != len(keys) or any(one is None for one in values):
             return False
         # A tensor may be a view of memory that SGLang uses again: nothing tells which.
         copies = [[copy_of(value)] for value in values]
