@@ -78,7 +78,7 @@ def file_layer(path: Path, origin: Origin) -> Layer:
         raise _bad_file(f"cannot read {path}: {error.strerror}", origin) from error
     except UnicodeDecodeError as error:
         raise _bad_file(f"{path} is not UTF-8 text (byte {error.start})", origin) from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers and nesting beyond Python's limits, too
         raise _bad_file(f"{path} is not valid TOML: {error}", origin) from error
     return mapping_layer(tree, origin)
 

@@ -172,7 +172,13 @@ def test_an_empty_variable_counts_as_not_set(tmp_path: Path, home: dict[str, str
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [(b"[drive", "not valid TOML"), (b"\xff\xfe", "not UTF-8"), (None, "cannot read")],
+    [
+        (b"[drive", "not valid TOML"),
+        (b"a = " + b"[" * 5000 + b"]" * 5000, "not valid TOML"),
+        (b"a = " + b"9" * 5000, "not valid TOML"),
+        (b"\xff\xfe", "not UTF-8"),
+        (None, "cannot read"),
+    ],
 )
 def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes | None, complaint: str) -> None:
     """Bad TOML, another encoding and a missing file are settings errors with the file's name."""
