@@ -20,6 +20,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from pagoda.connect.guard import examine  # noqa: PLC0415 - see above
     from pagoda.connect.surfaces import VLLM, require  # noqa: PLC0415
+    from pagoda.connect.vllm.logs import log_as_vllm  # noqa: PLC0415
 
+    log_as_vllm()
     require(examine(VLLM))  # before a class is derived from what may have changed
     return getattr(importlib.import_module(f"pagoda.connect.vllm.{_MODULES[name]}"), name)
