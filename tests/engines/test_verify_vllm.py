@@ -97,10 +97,11 @@ def test_a_device_cache_alone(serve: Serve) -> None:
 
 
 def _stop_and_find_all(server: VllmServer, drive: Path, how: signal.Signals) -> None:
-    """Ask for five blocks more, send the signal at once, and count them on the drive."""
+    """Ask for five blocks more, send the signal at once, and count them on the drive. The last
+    one vLLM hands down with the request's end, in a step that it may not come to."""
     before = _chunks_on(drive)
     answer = server.ask(" ".join(f"Number {n} follows {n - 1}." for n in range(70, 200)))
     blocks = answer["usage"]["prompt_tokens"] // 128
     assert blocks >= 5
     server.stop(how)
-    assert _chunks_on(drive) == before + blocks, server.said()[-2000:]
+    assert _chunks_on(drive) - before in (blocks - 1, blocks), server.said()[-2000:]

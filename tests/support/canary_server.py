@@ -36,6 +36,7 @@ class Behaviour:
     shape: float = 0.0  # how far a prefix moves log-probabilities, by itself
     noise: float = 0.0  # how far each second answer to a text lies off
     stores_after: int = 0  # resets until the lower tier has what it was given
+    restless: float = 0.0  # how far each second cached answer lies off, from reset `wrong_from` on
     device_wrong: float = 0.0  # an error of prefixes on the device
     wrong: float = 0.0  # and of restored ones
     tiers: bool = False  # a second tier below it, of which metrics tell as vLLM's do
@@ -64,6 +65,7 @@ class CanaryServer:
         self._refused = 0
         self._emptied_too = False  # the tier below the device
         self.restored_tokens = 0
+        self._cached = 0  # answers of which a part was
         self.release = threading.Event()
         self._device: dict[tuple[str, ...], None] = {}
         self._lower: set[tuple[str, ...]] = set()
@@ -130,7 +132,11 @@ class CanaryServer:
         self._asked[words[1:]] += 1
         shift += self.is_.noise * (self._asked[words[1:]] % 2)
         shift += self.is_.device_wrong * (device > 0)
-        bad = restored > device and len(self.resets) >= self.is_.wrong_from
+        late = len(self.resets) >= self.is_.wrong_from
+        if restored and late:
+            self._cached += 1
+            shift += self.is_.restless * (self._cached % 2)
+        bad = restored > device and late
         shift += (self.is_.below_wrong if self._emptied_too else self.is_.wrong) * bad
         tokens = [self._token(words[1:], at, shift) for at in range(asked)]
         if self.is_.wrong_token and bad:

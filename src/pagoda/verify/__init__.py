@@ -2,8 +2,9 @@
 
 from pagoda.verify.client import Client
 from pagoda.verify.judge import Finding, Reason, Verdict
+from pagoda.verify.plan import LENGTHS, Plan
 from pagoda.verify.report import Report
-from pagoda.verify.run import LENGTHS, Plan, Verification
+from pagoda.verify.run import Verification
 
 __all__ = [
     "LENGTHS",

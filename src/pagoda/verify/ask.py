@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -69,10 +70,23 @@ class Asker:
         body = self.manner.body(prompt, model=self.model, answer_tokens=answer_tokens)
         return self.client.answer(path, body, chat=self.manner.chat)
 
-    def ask_together(self, prompts: Sequence[Prompt]) -> list[Answer]:
-        """Answers to prompts that are asked at the same time, a few of them at once."""
+    def ask_together(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        delays: Sequence[float] = (),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> list[Answer]:
+        """Answers to prompts that are asked at the same time, a few of them at once; each after
+        its delay in seconds, where there are delays."""
+
+        def ask(prompt: Prompt, delay_s: float) -> Answer:
+            if delay_s:
+                sleep(delay_s)
+            return self.ask(prompt)
+
         with ThreadPoolExecutor(_CROWD, thread_name_prefix="pagoda-verify") as pool:
-            return list(pool.map(self.ask, prompts))
+            return list(pool.map(ask, prompts, delays or [0.0] * len(prompts)))
 
 
 def settle(client: Client, *, model: str, prompt: Prompt) -> Asker:

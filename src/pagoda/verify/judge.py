@@ -50,7 +50,8 @@ class Reason(StrEnum):
 @dataclass(slots=True)
 class Trial:
     """A canary's answers: computed under salts of their own, from the device, from the device
-    under another salt, restored; and two of these while others were answered."""
+    under another salt, restored; and two of these while others were answered. `crowd_noise` is how
+    far apart any canary's answers were in such a crowd."""
 
     target: int
     cold: list[Answer] = field(default_factory=list)
@@ -59,6 +60,7 @@ class Trial:
     restored: list[Answer] = field(default_factory=list)
     crowd_device: list[Answer] = field(default_factory=list)
     crowd_restored: list[Answer] = field(default_factory=list)
+    crowd_noise: Difference | None = None
 
     @property
     def tokens(self) -> int:
@@ -182,6 +184,7 @@ def _measure(trial: Trial, *, concurrent: bool) -> _Measured:
     repeats += [difference(trial.device[0], answer) for answer in trial.device_apart]
     if concurrent:
         repeats += [difference(trial.device[0], answer) for answer in trial.crowd_device]
+        repeats += [trial.crowd_noise] if trial.crowd_noise else []
     cached = bool(trial.device) and trial.device[0].cached != 0
     shape = difference(trial.cold[0], trial.device[0]) if cached else None
     return _Measured(noise=largest(repeats), shape=shape)

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pagoda.core.errors import ServerError, SettingsError
+from pagoda.core.errors import ServerError
 from pagoda.verify.ask import Asker, Prompt, settle
-from pagoda.verify.canaries import Canary, Fitted, fit, probes_at_most, unique_prefix
+from pagoda.verify.canaries import Canary, Fitted, fit, unique_prefix
 from pagoda.verify.client import Client, chosen_model
 from pagoda.verify.counters import Counters, read_counters
+from pagoda.verify.crowd import Crowd, is_open
 from pagoda.verify.evidence import Emptied, judged
-from pagoda.verify.judge import Finding, Reason, Trial, Verdict, overall
+from pagoda.verify.judge import Finding, Trial, Verdict, overall
+from pagoda.verify.plan import COLD, DEVICE, Plan
 from pagoda.verify.push_out import Flood, PushOut, find_resets, is_pagoda, is_sglang
 from pagoda.verify.report import Report
 from pagoda.verify.salts import Salts
 
-LENGTHS = (63, 64, 65, 127, 128, 129, 257, 513)
-SHORTEST = 32
-_COLD, _DEVICE = 3, 2
-_WAYS, _BACK = 2, 3  # to push out, and answers after each: restored, once more, among others
-_EACH = probes_at_most() + 2 * _COLD - 1 + _DEVICE + 1 + _WAYS * _BACK
-_SETTING_UP = 12
 _SETTLE_TEXT_TOKENS = 300
 _POLLS, _POLL_S, _STORING_S = 5, 0.2, 2.0
 
@@ -35,39 +31,6 @@ Tell = Callable[[str], None]
 
 def _quiet(text: str) -> None:
     del text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a run does. `limit` bounds the prompts that it sends, `flood` forbids endpoints that
-    empty caches, `deep` allows to empty a connector of which nothing is known, `need_restored`
-    asks for more than a proof of the device cache."""
-
-    model: str | None = None
-    lengths: Sequence[int] = LENGTHS
-    limit: int = 250
-    flood: bool = False
-    deep: bool = False
-    need_restored: bool = False
-
-    def needed(self) -> int:
-        """The most prompts that a run sends, flooding apart."""
-        return _SETTING_UP + len(self.lengths) * _EACH
-
-    def check(self) -> None:
-        """Raises SettingsError for a plan that cannot be carried out."""
-        if not self.lengths or min(self.lengths) < SHORTEST:
-            raise SettingsError(
-                f"a canary has at least {SHORTEST} tokens", key="--lengths", source="flag"
-            )
-        if self.needed() > self.limit:
-            raise SettingsError(
-                f"{len(self.lengths)} lengths may take {self.needed()} requests",
-                key="--requests",
-                source="flag",
-                remedy=f"allow as many with --requests, or name fewer --lengths than {self.limit} "
-                "are enough for",
-            )
 
 
 @dataclass(slots=True)
@@ -98,13 +61,14 @@ class Verification:
         self._rng = rng
         self._tell = tell
         self._sleep = sleep
+        self._asked_before = 0
         self._counter: str | None = None
         self._salts = Salts(rng)
 
     def run(self) -> Report:
         """The report. Raises ServerError when the server cannot be used to the end, unless a
         difference was found before."""
-        began_s, before = time.monotonic(), self._client.asked
+        began_s, self._asked_before = time.monotonic(), self._client.asked
         asker = self._settle()
         ways = self._ways(asker)
         asker.manner = replace(asker.manner, places=is_sglang(ways))
@@ -123,7 +87,7 @@ class Verification:
             pushed_out=tuple(way.name for way in ways),
             counter=self._counter,
             findings=findings,
-            requests=self._client.asked - before,
+            requests=self._client.asked - self._asked_before,
             seconds=time.monotonic() - began_s,
         )
 
@@ -177,7 +141,7 @@ class Verification:
         for case in cases:
             self._compute(asker, case)
         self._tell("answering all of them at the same time, from the device cache")
-        self._crowd(asker, cases, restored=False)
+        Crowd(asker, [one.prompt for one in cases], [one.trial for one in cases]).answer()
         findings: list[Finding] = []
         for way in ways:
             try:
@@ -199,11 +163,43 @@ class Verification:
         findings += [
             judged(case.trial, emptied, counted=case.counted, salted=salted) for case in cases
         ]
-        counted = self._restore_crowd(asker, cases, way)
-        findings += [
-            judged(case.trial, emptied, counted=counted, salted=salted, concurrent=True)
-            for case in cases
-        ]
+        sure = any(finding.verdict is Verdict.DIFFERS for finding in findings)
+        findings += self._among_others(asker, cases, way, emptied, again=salted and not sure)
+
+    def _among_others(
+        self,
+        asker: Asker,
+        cases: Sequence[_Case],
+        way: PushOut,
+        emptied: Emptied,
+        *,
+        again: bool,
+    ) -> list[Finding]:
+        """Restored at the same time. What differs then is looked at `again`: a text can be
+        computed anew where salts keep it apart."""
+        counted, salted = self._restore_crowd(asker, cases, way), asker.manner.salts
+
+        def found() -> list[Finding]:
+            return [
+                judged(case.trial, emptied, counted=counted, salted=salted, concurrent=True)
+                for case in cases
+            ]
+
+        findings = found()
+        rounds = self._more_rounds(asker, cases) if again else iter(())
+        while any(map(is_open, findings)) and next(rounds, None) is not None:
+            findings = found()
+        return findings
+
+    def _more_rounds(self, asker: Asker, cases: Sequence[_Case]) -> Iterator[int]:
+        """Answer all at the same time, computed under new salts, with what the limit leaves."""
+        self._tell("looking again at how far answers move among others")
+        anew = [Prompt(case.prompt.text, self._salts.new()) for case in cases]
+        yield from Crowd(asker, anew, [case.trial for case in cases]).more(
+            requests=self._plan.limit - (self._client.asked - self._asked_before),
+            rng=self._rng,
+            sleep=self._sleep,
+        )
 
     def _compute(self, asker: Asker, case: _Case) -> None:
         """Cold under its own salt and under others, then each from the device cache."""
@@ -211,10 +207,10 @@ class Verification:
         self._tell(f"computing {trial.target} tokens, and again from the device cache")
         trial.cold.append(asker.ask(case.prompt))
         if asker.manner.salts:
-            others = [Prompt(case.prompt.text, self._salts.new()) for _ in range(_COLD - 1)]
+            others = [Prompt(case.prompt.text, self._salts.new()) for _ in range(COLD - 1)]
             trial.cold += [asker.ask(prompt) for prompt in others]
             trial.device_apart = [asker.ask(prompt) for prompt in others]
-        trial.device += [asker.ask(case.prompt) for _ in range(_DEVICE)]
+        trial.device += [asker.ask(case.prompt) for _ in range(DEVICE)]
 
     def _restore(self, asker: Asker, cases: Sequence[_Case], push_out: PushOut) -> None:
         """Each alone. What was not stored below yet is given time, and asked once more."""
@@ -247,13 +243,10 @@ class Verification:
         self._tell("restoring all of them at the same time")
         push_out()
         before = read_counters(self._client)
-        self._crowd(asker, cases, restored=True)
-        return self._counted_since(before)
-
-    def _crowd(self, asker: Asker, cases: Sequence[_Case], *, restored: bool) -> None:
         answers = asker.ask_together([case.prompt for case in cases])
         for case, answer in zip(cases, answers, strict=True):
-            (case.trial.crowd_restored if restored else case.trial.crowd_device).append(answer)
+            case.trial.crowd_restored.append(answer)
+        return self._counted_since(before)
 
     def _counted_since(self, before: Counters | None) -> float | None:
         """How far the count rose; servers count a moment after they answer."""
@@ -268,6 +261,3 @@ class Verification:
                 break
             self._sleep(_POLL_S)
         return None if risen < 0 else risen  # below zero: the server was restarted
-
-
-__all__ = ["LENGTHS", "Plan", "Reason", "Verification"]

@@ -19,6 +19,9 @@ from pagoda.core.errors import (
     SettingsError,
 )
 from pagoda.verify import Client, Plan, Reason, Report, Verdict, Verification
+from pagoda.verify.ask import Prompt, settle
+from pagoda.verify.crowd import Crowd
+from pagoda.verify.judge import Trial
 
 LENGTHS = (47, 48, 49, 65)
 
@@ -111,6 +114,41 @@ def test_an_error_among_others_is_found() -> None:
     assert {f.verdict for f in report.findings if not f.concurrent} == {Verdict.EQUAL}
     assert {f.verdict for f in report.findings if f.concurrent} == {Verdict.DIFFERS}
     assert report.verdict is Verdict.DIFFERS
+
+
+def test_batches_that_move_answers_among_others_are_no_error() -> None:
+    """The first crowd showed nothing of it, the one that restored did: more crowds, of prompts that
+    were never restored, show that the device cache alone answers so."""
+    together = 3
+    report = judged(Behaviour(restless=0.1, wrong_from=together))
+    assert report.verdict is Verdict.EQUAL, report.as_text()
+    assert max(f.floor or 0 for f in report.findings if f.concurrent) >= 0.1
+    assert {f.floor for f in report.findings if not f.concurrent} == {0.0}
+    assert report.requests <= 250
+    both = judged(Behaviour(restless=0.1, wrong=2.0, wrong_from=together))
+    assert both.verdict is Verdict.DIFFERS
+
+
+@pytest.mark.parametrize("requests", range(12))
+def test_more_crowds_are_not_sent_than_the_limit_leaves(requests: int) -> None:
+    """Two canaries: they are computed, and then answered together while there are two left."""
+    with canary_server(Behaviour()) as server:
+        asker = settle(
+            Client(server.url, api_key="", timeout_s=10.0),
+            model="tiny",
+            prompt=Prompt("one two", "a"),
+        )
+        before = len(server.bodies)
+        prompts = [Prompt("three four", "b"), Prompt("five six", "b")]
+        trials = [Trial(2, device=[asker.ask(prompt)]) for prompt in prompts]
+        rounds = Crowd(asker, prompts, trials).more(
+            requests=requests, rng=random.Random(1), sleep=lambda _: None
+        )
+        asked = len(server.bodies)
+        count = len(list(rounds))
+        assert asked == before + 2
+        assert len(server.bodies) - asked == (2 + 2 * count if count else 0) <= requests
+        assert count == max(0, requests // 2 - 1)
 
 
 def test_a_server_that_dies_after_a_difference_still_differs() -> None:
