@@ -17,10 +17,12 @@ from pagoda.store.rank import Rank
 
 @dataclass(slots=True, eq=False)
 class _Visit:
-    """What a request holds in each rank, fastest first. Once it is over, `ending` says how, and
-    the ranks before `rank` have been told; blocks behind `unseen` of its chain wait no more."""
+    """What a request holds in each rank, fastest first, in the order in which it came to hold it:
+    slots become free in that order, which a set would leave to chance. Once it is over, `ending`
+    says how, and the ranks before `rank` have been told; blocks behind `unseen` of its chain wait
+    no more."""
 
-    held: list[set[Source]]
+    held: list[dict[Source, None]]
     ending: Ending | None = None
     until_s: float = 0.0  # when the ranks are told anyway
     rank: int = 0
@@ -55,14 +57,16 @@ class Visits:
         for rank in self._ranks:
             for level in rank.levels:
                 level.residency.begin(request)
-        self._open[request] = _Visit([set(rank.lease_prefix(request.keys)) for rank in self._ranks])
+        self._open[request] = _Visit(
+            [dict.fromkeys(rank.lease_prefix(request.keys)) for rank in self._ranks]
+        )
 
     def keep(self, request: Request | None, position: int, source: Source) -> None:
         """A block of a request lies in the rank at a position."""
         visit = None if request is None else self._open.get(request)
         if visit is not None and position >= visit.rank and source not in visit.held[position]:
             source.level.state.lease([source.slot])
-            visit.held[position].add(source)
+            visit.held[position][source] = None
 
     def end(self, request: Request, ending: Ending, now_s: float) -> None:
         """A request is over; ranks are told as soon as its blocks have arrived."""
@@ -102,7 +106,7 @@ class Visits:
         assert visit.ending is not None, "only what is over leaves"
         for source in visit.held[visit.rank]:
             source.level.state.release([source.slot])
-        visit.held[visit.rank] = set()
+        visit.held[visit.rank] = {}
         for level in self._ranks[visit.rank].levels:
             level.residency.end(request, visit.ending)
         visit.rank += 1

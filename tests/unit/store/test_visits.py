@@ -54,6 +54,28 @@ def test_what_a_request_has_is_leased_until_it_is_over() -> None:
     harness.store.check_invariants()
 
 
+def test_what_a_request_had_is_free_again_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In that in which it came to have it: which slot is used next is no matter of addresses."""
+    harness = Harness()
+    keys = keys_of(12)
+    harness.save_all(keys[:6])
+    begun = harness.begin(keys)
+    harness.store.save(blocks_of(keys)[6:], lambda block: None, begun)
+    harness.settle()
+    state = harness.store.levels()[0].state
+    released: list[int] = []
+    release = state.release
+
+    def noted(slots: Sequence[int]) -> None:
+        released.extend(slots)
+        release(slots)
+
+    monkeypatch.setattr(state, "release", noted)
+    expected = [state.slot_of(key) for key in keys]
+    end(harness, begun, keys)
+    assert released == expected
+
+
 def test_another_requests_blocks_make_room_first() -> None:
     """The chain of a running request stays whole, and what does not fit beside it is skipped;
     when it is over, it makes room like any other."""

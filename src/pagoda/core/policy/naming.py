@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 # Where a leaf stands, by heat: a shared one, which comes first among equals, or a use's.
 Standing = tuple[float, bool, Place]
-_SHARED: Place = (0.0, 0, 0, 0)
+
+
+def _shared(heat: float, slot: int) -> Standing:
+    """Where a shared leaf stands: of equally hot ones, by its slot."""
+    return (heat, False, (0.0, 0, 0, slot))
 
 
 class Naming:
@@ -65,7 +69,7 @@ class Naming:
         while self._warm < len(warm) and warm[self._warm][0] <= limit and self._left > 0:
             heat, slot = warm[self._warm]
             if self._freed:
-                self._pass_freed((heat, False, _SHARED))
+                self._pass_freed(_shared(heat, slot))
             if self._left > 0:
                 self._take(slot)
                 self._warm += 1
@@ -97,6 +101,6 @@ class Naming:
     def _standing(self, slot: int, use: Use) -> Standing:
         heat = self._order.heat.get(slot)
         if heat is not None:
-            return (heat, False, _SHARED)
+            return _shared(heat, slot)
         uses = self._order.uses
         return (heat_of(uses.score(use), uses.now_s), True, uses.place(use))

@@ -216,6 +216,24 @@ class Machine(RuleBasedStateMachine):
         return leases
 
 
+def test_equally_hot_blocks_go_by_slot_however_many_are_named() -> None:
+    """Parents that become leaves while many are named used to come by the time of it instead."""
+    state = Machine()
+    state.learn(seed=89)
+    state.share(path=[0, 0, 2, 0], times=2)
+    state.insert(first=0, path=[0, 1])
+    state.share(path=[0, 2, 0, 1, 0], times=2)
+    state.insert(first=1, path=[2, 1])
+    state.insert(first=1, path=[1, 1])
+    state.insert(first=4, path=[1, 0, 0, 0, 0])
+    state.learn_anew(seed=89)
+    state.share(path=[2, 0, 1, 1], times=2)
+    state.share(path=[0, 0, 0], times=2)
+    state.insert(first=3, path=[2, 2, 1, 0, 0])
+    state.insert(first=2, path=[0, 0, 0, 1, 1])
+    state.the_least_worth_goes_first()
+
+
 def test_it_is_the_naive_order() -> None:
     """Whatever is used, inserted, dropped, shared, leased and learned in between; so is an order
     that is made from a ledger at any time."""
