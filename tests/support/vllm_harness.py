@@ -107,10 +107,9 @@ def total(child: Child, name: str, **labels: str) -> float:
 
 def pagoda_tier(drive: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """PagodaTier's entry in vLLM's configuration, over one directory."""
-    own = {
-        "drive": {"path": str(drive), "capacity": "500MiB", "free_floor": "1MiB"},
-        **(settings or {}),
-    }
+    where = {"path": str(drive), "capacity": "500MiB", "free_floor": "1MiB"}
+    more = settings or {}
+    own = {**more, "drive": {**where, **more.get("drive", {})}}
     return {"type": "PagodaTier", "module_path": "pagoda.connect.vllm", "settings": own}
 
 
