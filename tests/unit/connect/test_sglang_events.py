@@ -145,10 +145,14 @@ def test_what_an_earlier_process_stored_is_told_again(tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_before_the_stores_are_open() -> None:
-    """Nor is it lost."""
-    events = PageEvents(Socket(), _encode, tokens=16, replica=0)
+    """Of pages that were stored already neither."""
+    socket = Socket()
+    events = PageEvents(socket, _encode, tokens=16, replica=0)
+    events.stored([name_of(1)])
     events.publish(1.0)
     events.close(1.0)
+    assert socket.sent == []
+    assert socket.closed
 
 
 def test_hashes_are_those_of_sglangs_own_events() -> None:
