@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -161,12 +162,14 @@ def test_pools_lie_apart_and_a_prefix_needs_all_of_them(build: Build) -> None:
 
 
 def test_lookups_reads_and_writes_go_on_side_by_side(build: Build) -> None:
-    """SGLang's three threads: whatever was found is read as it was stored, or not at all."""
+    """SGLang's three threads, of which one reads and one writes: what was found is read as it was
+    stored, nothing is refused as busy, and what was found once stays."""
     host = build()
     pool = host.pools["kv"]
     rng = random.Random(18)
     pages = {name_of(number): random_page(rng, pool) for number in range(60)}
     names = list(pages)
+    longest = [0] * len(names)
     wrong: list[str] = []
 
     def write(first: int) -> None:
@@ -176,27 +179,42 @@ def test_lookups_reads_and_writes_go_on_side_by_side(build: Build) -> None:
 
     def read(first: int) -> None:
         some = names[first : first + 4]
-        for name, content in zip(some, host.load(some), strict=True):
-            if content not in (None, pages[name]):
-                wrong.append(name)
+        count = host.storage.batch_exists(some)
+        found = host.load(some)
+        if found[:count] != [pages[name] for name in some[:count]]:
+            wrong.append(f"found, and not there: {first}")
+        if any(page not in (None, pages[name]) for name, page in zip(some, found, strict=True)):
+            wrong.append(f"not as it was stored: {first}")
 
     def look(first: int) -> None:
         count = host.storage.batch_exists(names[first:])
-        if host.load(names[first : first + min(count, 4)]).count(None):
-            wrong.append(f"found, and not there: {first}")
+        if count < longest[first]:
+            wrong.append(f"found before, and not now: {first}")
+        longest[first] = count
 
-    def work(seed: int, what: Callable[[int], None]) -> None:
+    written = threading.Event()
+
+    def work(seed: int, what: Callable[[int], None], over: Callable[[int], bool]) -> None:
         own = random.Random(seed)
-        for _ in range(80):
+        for turn in itertools.count():
+            if over(turn):
+                break
             what(own.randrange(len(names)))
 
-    jobs = (write, read, look)
-    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(jobs)]
-    for thread in threads:
+    others = [
+        threading.Thread(target=work, args=(seed, what, lambda _: written.is_set()))
+        for seed, what in enumerate((read, look))
+    ]
+    for thread in others:
         thread.start()
-    for thread in threads:
+    try:
+        work(2, write, lambda turn: turn == 80)
+    finally:
+        written.set()
+    for thread in others:
         thread.join()
     assert wrong == []
+    assert max(longest) > 0
     assert pool.available_size() == pool.size - pool.size // 16
 
 
