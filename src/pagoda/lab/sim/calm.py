@@ -88,10 +88,7 @@ class Calm:
             wanted |= set(prompt.keys)
             self._serve(node, prompt)
             prompts[prompt.name] = prompt, self._held(node, prompt)
-        fits = all(
-            len(node.requests.fresh) <= self._usable_slots(node, name)
-            for name in node.drive_levels()
-        )
+        fits = all(len(wanted) <= self._usable_slots(node, name) for name in node.drive_levels())
         if fits and node.watch.refused() == refused and not node.suspicious(everywhere=False):
             self._check_everywhere(node)
         node.memory.blocks.forget()
