@@ -1,7 +1,7 @@
 """`pagoda verify` against vLLM's own HTTP server: sound tiers, broken ones, and none.
 
 Exit codes are those of the command, run as an operator runs it. The same servers then show that
-what was computed before a signal is on the drive behind it.
+what was computed before a signal is on the drive behind it, where vLLM is given time to end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pagoda.store.inspect import DriveInspector
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
 _DEEP = "/reset_prefix_cache?reset_external=true"
+_TIME_TO_END = ("--shutdown-timeout", "30")  # without it vLLM kills its engine at once
 
 Serve = Callable[..., VllmServer]
 
@@ -57,7 +58,7 @@ def test_a_sound_tier_is_equal_and_a_broken_one_differs(serve: Serve, tmp_path: 
     fault = tmp_path / "fault"
     tier = pagoda_tier(tmp_path / "kv")
     broken = {**tier, "type": "BrokenTier", "module_path": "broken_tier", "fault": str(fault)}
-    server = serve(broken)
+    server = serve(broken, flags=_TIME_TO_END)
     status, report = verify(server.url, "--lengths", "127,129,257")
     assert (status, report["verdict"]) == (0, "equal"), report
     for way in report["pushed_out"]:
@@ -77,7 +78,7 @@ def test_a_sound_tier_is_equal_and_a_broken_one_differs(serve: Serve, tmp_path: 
 def test_the_in_tree_file_tier_is_equal(serve: Serve, tmp_path: Path) -> None:
     """vLLM's own tier of files is verified as well, with Pagoda's below it."""
     files = {"type": "fs", "root_dir": str(tmp_path / "files")}
-    server = serve(files, pagoda_tier(tmp_path / "kv"))
+    server = serve(files, pagoda_tier(tmp_path / "kv"), flags=_TIME_TO_END)
     status, report = verify(server.url, "--lengths", "129")
     assert (status, report["verdict"]) == (0, "equal"), report
     assert next(one["restored"] for one in _of(report, _DEEP)) == 128
