@@ -3,6 +3,7 @@ plainly as can be (support/vllm_policy_model.py)."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,9 +35,15 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _with_policy(name: str) -> Any:
+    """A policy whose time moves by a millisecond whenever it is looked at: what a seed brings
+    about, pins that expire too, is the same on a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAGODA_HOST_POLICY", name)
-        return PagodaPolicy(_CHUNKS)
+        policy = PagodaPolicy(_CHUNKS)
+    wall_ms = itertools.count(10**12)
+    policy.hosted.clock = lambda: next(wall_ms) / 1000
+    policy.pins._wall_ms = lambda: next(wall_ms)
+    return policy
 
 
 @pytest.mark.parametrize("groups", [1, 2])
