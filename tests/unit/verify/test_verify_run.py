@@ -157,7 +157,7 @@ def test_a_server_that_dies_after_a_difference_still_differs() -> None:
         verify(server.url, lengths=(48,))
         last = len(server.bodies)
     with canary_server(Behaviour(wrong=0.01, hang_from=last)) as server:
-        report = verify(server.url, lengths=(48,), timeout_s=0.5)
+        report = verify(server.url, lengths=(48,), timeout_s=3.0)
     assert report.verdict is Verdict.DIFFERS
     assert {finding.concurrent for finding in report.findings} == {False}
 
@@ -333,8 +333,9 @@ def test_a_server_that_cannot_be_used_is_a_typed_error(
     behaviour: Behaviour, error: type[ServerError]
 ) -> None:
     """One that hangs at once or later, sends garbage, refuses."""
+    timeout_s = 0.5 if error is ServerTimeout else 30.0  # a busy machine makes no other one late
     with canary_server(behaviour) as server, pytest.raises(error) as told:
-        verify(server.url, timeout_s=0.5, key="secret-key")
+        verify(server.url, timeout_s=timeout_s, key="secret-key")
     assert told.value.url == server.url
     assert "secret-key" not in str(told.value)
 
