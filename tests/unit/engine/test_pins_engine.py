@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,22 @@ WISH = PinWish(owner="a", expires_s=60)
 def test_a_pin_is_answered_once_it_is_written_down(tmp_path: Path) -> None:
     """Whoever waits hears that it survives; whoever does not is answered at once."""
     harness = AdminHarness(tmp_path)
-    cache = EngineCache(harness.admin, lambda function: function())
+    asked = threading.Event()
+
+    def ask(function: Callable[[], object]) -> object:
+        answer = function()
+        asked.set()
+        return answer
+
+    def write() -> None:
+        assert asked.wait(30)
+        harness.settle()
+
+    cache = EngineCache(harness.admin, ask)
     at_once = cache.pin(harness.tokens(1), "", WISH)
     assert not at_once.durable, "no I/O has run yet"
-    turn = threading.Timer(0.05, harness.settle)
+    asked.clear()
+    turn = threading.Thread(target=write)
     turn.start()
     waited = cache.pin(harness.tokens(2), "", WISH, wait_s=30)
     turn.join()
