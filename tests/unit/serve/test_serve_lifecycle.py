@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -204,9 +205,16 @@ def test_an_address_that_another_took_meanwhile_is_told():
     assert engine.closed
 
 
-def test_a_stop_lets_running_answers_finish_and_takes_no_new_ones(serve, eventually):
+def test_a_stop_lets_running_answers_finish_and_takes_no_new_ones(serve, eventually, monkeypatch):
     """A stream that is under way comes to its end; then the engine is closed."""
-    engine = FakeEngine(token_s=0.02)
+    engine, go_on = FakeEngine(), threading.Event()
+    step = engine._step
+
+    def wait(sequence):
+        assert sequence.made == 0 or go_on.wait(10), "the test lets it go on"
+        step(sequence)
+
+    monkeypatch.setattr(engine, "_step", wait)
     serving = serve(engine, grace_s=20.0)
     stream = serving.client().completions.create(
         model="fake", prompt="a long enough answer", stream=True, max_tokens=100
@@ -214,9 +222,9 @@ def test_a_stop_lets_running_answers_finish_and_takes_no_new_ones(serve, eventua
     text = next(iter(stream)).choices[0].text
     serving.server.stop()
     assert eventually(lambda: serving.traffic.draining)
-    with pytest.raises(httpx.TransportError):
-        httpx.get(serving.url + "/health")
+    assert eventually(lambda: refused(serving.url))
     assert not engine.closed
+    go_on.set()
     text += "".join(chunk.choices[0].text for chunk in stream)
     assert text == "a long enough answer"
     serving.thread.join(10)
@@ -224,7 +232,7 @@ def test_a_stop_lets_running_answers_finish_and_takes_no_new_ones(serve, eventua
     assert engine.cancelled == []
 
 
-def test_answers_longer_than_the_grace_period_end_with_an_error(serve):
+def test_answers_longer_than_the_grace_period_end_with_an_error(serve, eventually):
     """After grace_s what still runs is cancelled: an error event, or a 503 without a stream."""
     engine = FakeEngine(token_s=0.05, script=lambda request: "word " * 400)
     serving = serve(engine, grace_s=0.3)
@@ -235,6 +243,7 @@ def test_answers_longer_than_the_grace_period_end_with_an_error(serve):
     with httpx.stream("POST", serving.url + "/v1/completions", json=body) as streamed:
         lines = streamed.iter_lines()
         next(lines)
+        assert eventually(lambda: engine.live == 2)
         serving.server.stop()
         last = [line for line in lines if line][-1]
     asking.join(10)
@@ -276,6 +285,16 @@ def process():
         made.communicate()
 
 
+def refused(url: str) -> bool:
+    """Whether no new connection is taken."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_cleanly(process, number):
     """The running stream ends well, the engine is closed, the exit status is zero."""
@@ -291,7 +310,7 @@ def test_a_signal_ends_the_process_cleanly(process, number):
     assert (made.returncode, out.split()) == (0, ["closed", "0"]), err
 
 
-def test_a_second_signal_does_not_wait(process):
+def test_a_second_signal_does_not_wait(process, eventually):
     """Someone who presses Ctrl-C twice wants out, and the engine is closed all the same."""
     made, url = process(grace_s=60)
     body = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True, "stream": True}
@@ -300,7 +319,7 @@ def test_a_second_signal_does_not_wait(process):
         next(lines)
         began = time.monotonic()
         made.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        assert eventually(lambda: refused(url)), "the first one was heard of"
         assert made.poll() is None
         made.send_signal(signal.SIGINT)
         out, err = made.communicate(timeout=20)
