@@ -44,6 +44,7 @@ def engine_of(demo_model: Path, tmp_path: Path, events: list[Event]) -> Iterator
                 "engine": {"kv_memory": kv},
                 "host": {"capacity": host},
                 "drive": {"path": str(tmp_path), "capacity": "128MiB", "free_floor": "64MiB"},
+                "store": {"restore_deadline": "1m"},  # a busy machine makes no block late
             }
         )
         opened.append(open_engine(settings, observer=events.append))

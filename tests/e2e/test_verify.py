@@ -36,6 +36,7 @@ def served(demo_model: Path, drive: Path, *, host: str) -> Iterator[tuple[str, L
             "engine": {"kv_memory": "32MiB"},
             "host": {"capacity": host},
             "drive": {"path": str(drive), "capacity": "64MiB", "free_floor": "1MiB"},
+            "store": {"restore_deadline": "1m"},  # a busy machine makes no block late
         }
     )
     engine = open_engine(settings)
