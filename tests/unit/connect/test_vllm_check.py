@@ -46,7 +46,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
                 offloading_spec=spec,
                 primary_kv_view=memoryview(rows),
                 tier_type="PagodaTier",
-                settings={"drive": drive, **check},
+                settings={"drive": drive, "store": {"restore_deadline": "1m"}, **check},
             )
             tier.rows = rows
             tiers.append(tier)

@@ -73,7 +73,8 @@ def build(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
             drive = {"path": str(tmp_path / "kv"), "capacity": "8MiB", "free_floor": "1MiB"}
             settings = own.pop("settings", {})
             if isinstance(settings, dict) and 5 not in settings:
-                settings = {"drive": drive, **settings}
+                patient = {"restore_deadline": "1m"}  # a busy machine makes no chunk late
+                settings = {"drive": drive, "store": patient, **settings}
             tier = cls(
                 offloading_spec=fakes.spec_of(
                     served, primary=primary, events=events, replica=replica
