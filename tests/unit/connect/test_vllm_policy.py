@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import vllm_policy_fakes as fakes
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from vllm_policy_model import NaiveHost
 
@@ -50,6 +50,7 @@ def _with_policy(name: str) -> Any:
 @pytest.mark.parametrize("name", REGISTRY)
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
+@example(seed=12285)  # a pin that is over in the middle of another's coming
 def test_every_decision_is_the_policys_own(name: str, groups: int, seed: int) -> None:
     """Whatever vLLM asks: each eviction is what the policy names that was told of the same
     requests, chunks, leases and pins; and the two never lose each other."""
@@ -198,6 +199,20 @@ def test_a_pin_ends_by_itself() -> None:
     now_ms = 60_000
     _press(host, 140)
     assert not any(host.there(PROMPT))
+
+
+def test_a_pin_is_judged_at_one_moment() -> None:
+    """What is over when it comes, and when it ends itself, are told of the same look at the time:
+    a pin that is over by then leaves its budget to it."""
+    policy = PagodaPolicy(16)
+    looks = itertools.count(0, 1000)
+    policy.pins._wall_ms = lambda: next(looks)
+    names = [Key(name) for name in chain(1, 8)]
+    policy.pins.add(names[:4], PinWish(owner="a", expires_s=1.0))
+    pin = policy.pins.add(names[4:], PinWish(owner="a", expires_s=1.0))
+    assert pin.until_ms == 2000
+    assert policy.hosted.pinned.keys == set(names[4:])
+    policy.pins.check_invariants()
 
 
 def test_a_renewed_pin_holds_for_what_it_names_now() -> None:

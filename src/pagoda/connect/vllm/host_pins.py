@@ -36,7 +36,8 @@ class HostPins:
         seconds, share = checked(wish, self._limits)
         if not names:
             raise RequestError("the prompt has no whole chunk", param="pagoda_pin")
-        self.expire()
+        now_ms = self._wall_ms()  # once: what is over, and until when, of one moment
+        self._end_until(now_ms)
         pin = Pin(
             owner=wish.owner,
             tenant="",
@@ -44,7 +45,7 @@ class HostPins:
             generation="",
             keys=tuple(names),
             share=share,
-            until_ms=self._wall_ms() + int(seconds * 1000),
+            until_ms=now_ms + int(seconds * 1000),
         )
         before = self._book.find(pin.id)
         pin = self._book.add(pin)
@@ -61,9 +62,7 @@ class HostPins:
     def expire(self) -> None:
         """End what is over."""
         if self._end_ms is not None:
-            now_ms = self._wall_ms()
-            if now_ms >= self._end_ms:
-                self._end(lambda pin: pin.until_ms <= now_ms)
+            self._end_until(self._wall_ms())
 
     def clear(self) -> None:
         """Host memory was cleared: what names its chunks is no pin any more."""
@@ -76,6 +75,10 @@ class HostPins:
         self._book.check_invariants()
         assert self._pinned.keys == self._book.keys(self._room.tier), "pins out of step"
         self._pinned.check_invariants()
+
+    def _end_until(self, now_ms: int) -> None:
+        if self._end_ms is not None and now_ms >= self._end_ms:
+            self._end(lambda pin: pin.until_ms <= now_ms)
 
     def _end(self, goes: Callable[[Pin], bool]) -> int:
         gone = self._book.drop(goes)
