@@ -99,10 +99,7 @@ class Drive:
 
     def care(self) -> Care:
         """How a process looks at this drive."""
-        return Care(
-            space=lambda: Space(free_bytes=self.free_bytes, floor_bytes=_FLOOR_BYTES),
-            health=lambda: self.health,
-        )
+        return Care(space=self._space, health=lambda: self.health)
 
     def cure(self) -> None:
         """There is space, and nothing is wrong with it."""
@@ -128,6 +125,11 @@ class Drive:
             Check.WEAR,
             f"{self.name}: {self._written_bytes} bytes, with {by_life} in its life",
         )
+
+    def _space(self) -> Space:
+        if not self.comes_up:
+            raise TierFault("its file system cannot be looked at", tier=self.name, errno=5)
+        return Space(free_bytes=self.free_bytes, floor_bytes=_FLOOR_BYTES)
 
     def _keep(self, account: Account) -> None:
         if self.faulty_account:

@@ -13,7 +13,7 @@
 | power cut | a kill that also takes part of what was not synced |
 | clock jump | hours pass at once; the wall clock jumps either way |
 | an ailing drive | its file system is full, or SMART says that it fails; its account is not kept |
-| a drive that does not come up | its headers cannot be read at a start; later they can |
+| a drive that does not come up | neither headers nor space can be read at a start; later they can |
 | a shared store that lies | another block's value, an old, cut or flipped one, false presence |
 | a drive replaced | an empty medium in its place |
 

@@ -20,12 +20,14 @@ from pagoda.lab.sim.faults import FAULTS
 from pagoda.lab.sim.node import Node, Policies, Surroundings
 from pagoda.lab.sim.remote import Remote
 from pagoda.lab.sim.world import World
+from pagoda.store.health import SPACE_EVERY_S
 from pagoda.testing.clock import FakeClock
 
 _RUNNING = 6  # requests of a node at a time
 _DEPTH = 2  # operations that may be interrupted within one another
 _STORM = (150, 900)  # steps
 _CHECK_EVERY = 40  # steps between two checks of a node's sums
+_CHORES = 6  # orders that run in half a minute of rest
 _LAST = 30  # steps that a failure shows
 
 _WEIGHTS = {
@@ -57,6 +59,7 @@ _RARE = {
     "absent": 2,
     "namespace": 20,
     "jump": 3,
+    "minutes": 4,
 }
 
 
@@ -110,6 +113,7 @@ class Simulation:
             "absent": self._absent,
             "namespace": self._namespace,
             "jump": self._jump,
+            "minutes": self._minutes,
         }
         self._common = [name for name, weight in _WEIGHTS.items() for _ in range(weight)]
         self._rare = [name for name, weight in _RARE.items() for _ in range(weight)]
@@ -257,10 +261,11 @@ class Simulation:
             self._restart(node, power=False)
 
     def _absent(self, node: Node) -> None:
-        """The node comes back without one of its drives."""
+        """The node comes back without one of its drives, and nobody asks at first."""
         if not self._depth:
             node.drives[-1].comes_up = False
             self._restart(node, power=False)
+            self._minutes(node)
 
     def _namespace(self, node: Node) -> None:
         node.namespace = self._world.namespace()
@@ -270,6 +275,15 @@ class Simulation:
         node.poll()
         self.clock.advance(3600.0 * self.rng.randint(1, 10))
         self.clock.shift_wall_s(self.rng.uniform(-1e5, 1e5))
+
+    def _minutes(self, node: Node) -> None:
+        """Minutes pass in which nobody asks for anything: looks at drives, trials, scrubbing."""
+        for _ in range(self.rng.randint(0, 15)):
+            self.clock.advance(SPACE_EVERY_S)
+            node.poll()
+            for _ in range(_CHORES):
+                node.run_io()
+            node.poll()
 
     # The report.
 

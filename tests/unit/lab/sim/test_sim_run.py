@@ -76,7 +76,7 @@ def test_a_run_visits_both_nodes_all_faults_and_several_lives() -> None:
 
 def test_coverage_sees_the_lines_that_ran_and_no_others() -> None:
     """What a run passes through is counted, with and without the compiled tables."""
-    plan = Plan(seeds=(3,), steps=8_000)
+    plan = Plan(seeds=(3,), steps=12_000)
     lines = Coverage()
     compiled = run_seed(plan, 3)
     lines.add(compiled.seen)
