@@ -46,7 +46,7 @@ def reset(peer: socket.socket) -> None:
 
 def test_silent_connections_are_closed_and_do_not_stop_others(serve, eventually):
     """500 connections that never send a byte: others are served at once, then all are closed."""
-    serving = serve(header_timeout_s=1.0)
+    serving = serve(header_timeout_s=3.0)
     silent = [serving.connect() for _ in range(500)]
     try:
         assert eventually(lambda: serving.connections == 500)
@@ -139,8 +139,8 @@ def test_a_body_that_never_ends_is_cut_off(serve, eventually, start):
     serving = serve(body_timeout_s=0.6)
     with serving.connect() as peer:
         peer.sendall(start)
-        assert eventually(lambda: serving.connections == 1)
-        assert eventually(lambda: serving.connections == 0, within_s=4)
+        read_to_end(peer)
+        assert eventually(lambda: serving.connections == 0)
 
 
 def test_endless_chunks_are_refused_and_then_cut_off(serve, eventually):
