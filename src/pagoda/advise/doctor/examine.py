@@ -101,7 +101,8 @@ class _Lines:
         if len(full) < max(2, len(self.ends) // 20):
             return 0
         bare = sum(self.bare(at + 1) for at in full)
-        prefixed = full[0] == 0 or any(not self.bare(at) for at in full[:50])
+        cut_off = full[0] == 0 and len({self.text(at) for at in full}) > 1  # its prefix is above
+        prefixed = cut_off or any(not self.bare(at) for at in full[:50])
         return widest if bare >= 0.6 * len(full) and prefixed else 0
 
     def unwrapped(self, width: int) -> _Lines:
