@@ -44,7 +44,8 @@ remote_url: "valkey://user:hush@cache.local:6379"
 remote_serde: cachegen
 blocking_timeout_secs: 5
 cache_policy: LFU
-enable_p2p: false
+enable_p2p: true
+enable_blending: false
 extra_config: {p2p_socket_recv_timeout_ms: 30000, their_plugin: 1}
 frobnicate: 3
 """
@@ -64,6 +65,7 @@ def test_lmcache_maps(tmp_path: Path) -> None:
     fates = {line.key: line.fate for line in found.lines}
     assert fates["frobnicate"] == fates["extra_config.their_plugin"] == Fate.UNKNOWN
     assert fates["remote_serde"] == fates["enable_p2p"] == Fate.MISSING
+    assert fates["enable_blending"] == Fate.NEEDLESS, "nothing is lost by what is off"
     assert fates["max_local_disk_size"] == Fate.CHANGED
     assert "hush" not in json.dumps(found.as_dict()) + found.toml()
 

@@ -71,6 +71,11 @@ def _timeout(value: object) -> Outcome:
     return changed("store.restore_deadline", seconds_of(value), note)
 
 
+def _when_on(outcome: Outcome) -> Rule:
+    """What becomes of a switch: nothing is lost by one that is off."""
+    return lambda value: outcome if is_on(value) else needless("it is off")
+
+
 RULES: Mapping[str, Rule] = {
     "chunk_size": needless("blocks have the engine's size: 16 tokens in `pagoda serve`"),
     "local_cpu": _local_cpu,
@@ -82,8 +87,8 @@ RULES: Mapping[str, Rule] = {
     "remote_url": remote_of,
     "remote_serde": _serde,
     "save_decode_cache": needless("answers are cached as prompts are"),
-    "save_unfull_chunk": missing("only whole blocks are stored"),
-    "use_layerwise": missing("a block holds all layers"),
+    "save_unfull_chunk": _when_on(missing("only whole blocks are stored")),
+    "use_layerwise": _when_on(missing("a block holds all layers")),
     "pre_caching_hash_algorithm": needless("blocks are named by SHA-256, no process has a seed"),
     "blocking_timeout_secs": _timeout,
     "py_enable_gc": needless("garbage collection is Python's own"),
@@ -110,18 +115,18 @@ RULES: Mapping[str, Rule] = {
     "save_chunk_meta": needless("a block's header lies beside it"),
     "enable_async_loading": needless("blocks are read in threads of their own"),
 }
-_BEGINNINGS: Mapping[str, Outcome] = {
+_BEGINNINGS: Mapping[str, Rule] = {
     "enable_lazy_memory": _LAZY,
     "lazy_memory": _LAZY,
-    "enable_blending": _BLENDING,
+    "enable_blending": _when_on(_BLENDING),
     "blend_": _BLENDING,
-    "enable_p2p": _P2P,
+    "enable_p2p": _when_on(_P2P),
     "p2p_": _P2P,
-    "enable_controller": _CONTROLLER,
-    "enable_pd": _PD,
+    "enable_controller": _when_on(_CONTROLLER),
+    "enable_pd": _when_on(_PD),
     "pd_": _PD,
     "nixl_": _NIXL,
-    "enable_nixl": _NIXL,
+    "enable_nixl": _when_on(_NIXL),
     "internal_api_server": _API,
     "histogram_bucket_": needless("buckets of the metrics are fixed"),
 }
