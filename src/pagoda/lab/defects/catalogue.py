@@ -346,4 +346,32 @@ DEFECTS: tuple[Defect, ...] = (
         new="if visit.rank:",
         story="a rank that blocks still have to reach never hears that a request is over",
     ),
+    Defect(
+        name="late-comparison-looks",
+        seam="pagoda.store.checks:_Run.end",
+        old="self.over = True",
+        new="pass",
+        story="a comparison that is late looks at memory that was given back",
+    ),
+    Defect(
+        name="unread-counts-as-wrong",
+        seam="pagoda.store.checks:_Run._difference",
+        old="if isinstance(outcome, Hit) else None",
+        new="",
+        story="a copy that was not read is compared all the same",
+    ),
+    Defect(
+        name="quarantine-not-asked",
+        seam="pagoda.store.reader:Reader._barred",
+        old="return True",
+        new="pass",
+        story="blocks of a namespace in quarantine are restored",
+    ),
+    Defect(
+        name="pinned-goes-first",
+        seam="pagoda.core.decide:choose",
+        old="leases + pinned",
+        new="leases",
+        story="a pinned block makes room while others could",
+    ),
 )

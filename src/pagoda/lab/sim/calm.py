@@ -44,9 +44,11 @@ class Calm:
             tier.faults.clear()
             tier.drive.cure()
         node.heal()
+        node.unpin()
         node.executor.unhold()
         node.calm = node.requests.patient = True
         self._settle(node, "calm")
+        node.lift()  # of what the storm left to compare as well
         checks.idle(node)
         checks.invariants(node)
         checks.cleared(node)
@@ -98,10 +100,11 @@ class Calm:
 
     def _serve_again(self, node: Node, prompt: Prompt, held: int) -> None:
         """What the node's own tiers hold of a prompt that was served, they serve again."""
-        tally = node.requests.tally
-        before, refused = tally.device + tally.restored, tally.refused
+        tally, sampling = node.requests.tally, node.requests.sampling
+        before = tally.device + tally.restored + sampling.withheld
+        refused = tally.refused
         self._serve(node, prompt)
-        served = tally.device + tally.restored - before
+        served = tally.device + tally.restored + sampling.withheld - before
         damaged = node.suspicious(everywhere=True) and tally.refused > refused  # by the storm
         detail = f"{prompt.name}: {served} of {held} blocks were served, without any fault"
         ensure(served >= held or damaged, Check.FOUND, detail)

@@ -21,6 +21,8 @@ def idle(node: Node) -> None:
     ensure(not node.requests.limbo, Check.LIVENESS, "a late read never ended")
     left = len(node.requests.unreleased)
     ensure(left == 0, Check.RELEASE, f"{left} saved blocks were never given back")
+    left = len(node.requests.sampling.open)
+    ensure(left == 0, Check.RELEASE, f"{left} compared blocks were never given back")
     states = {name: level.state for name, level in node.levels.items()}
     for name, state in (states | {"device": node.memory.blocks.state}).items():
         leases = state.lease_count()

@@ -32,6 +32,9 @@ class Check(StrEnum):
     STALE = "stale"  # an order for another generation or block of a slot gets nothing
     NEGATIVE = "negative"  # a block that was bad is not asked for again for a while
     WEAR = "wear"  # no more is written to a drive than its budget allows
+    JUDGED = "judged"  # the sampled check calls a copy wrong where, and only where, it is
+    BARRED = "barred"  # nothing of a namespace in quarantine is handed over
+    PINNED = "pinned"  # no pinned block goes while another can
     CLEARED = "cleared"  # a cleared block is not found
 
 

@@ -16,6 +16,7 @@
 | a drive that does not come up | neither headers nor space can be read at a start; later they can |
 | a shared store that lies | another block's value, an old, cut or flipped one, false presence |
 | a drive replaced | an empty medium in its place |
+| an engine that computes otherwise | a checked block differs from what is stored of it by a bit |
 
 Not modelled: the order of bytes within one header, faults in the process's own memory, two
 nodes on one drive directory (refused by its lock).

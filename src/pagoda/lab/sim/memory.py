@@ -57,6 +57,10 @@ class DeviceMemory:
         for block in blocks:
             self._expected[block] = None
 
+    def settled(self, block: int) -> bool:
+        """Whether no I/O thread may write to a block now."""
+        return self._expected[block] is not None
+
     def landed(self, block: int) -> None:
         """Nobody writes there any more: what is there now, stays."""
         self._expected[block] = bytes(self.views[block])

@@ -17,6 +17,7 @@ from pagoda.lab.sim.memory import DeviceMemory
 from pagoda.lab.sim.remote import Remote
 from pagoda.lab.sim.requests import Context, Requests
 from pagoda.lab.sim.restart import Restart
+from pagoda.lab.sim.sampling import PLAN
 from pagoda.lab.sim.tier import Flight, SimTier
 from pagoda.lab.sim.watch import Watch
 from pagoda.lab.sim.world import BLOCK_BYTES, World
@@ -54,6 +55,7 @@ class Policies:
             policy=self.host,
             drive_policy=self.drive,
             scrub=ScrubPlan(rate_bytes_s=4 * SLOT_BYTES, every_s=900.0),
+            check=PLAN,
         )
 
 
@@ -216,11 +218,29 @@ class Node:
             self.store.poll()
         finally:
             self._striking = before
+        if self.store.quarantine.take_news():
+            self.memory.blocks.forget()
         self.requests.look_around()
 
     def heal(self) -> None:
         """What is outside of this node works again, too."""
         self._around.remote.heal()
+
+    def lift(self) -> None:
+        """An operator ends what is in quarantine."""
+        for namespace in self.store.quarantine.entries():
+            self.store.quarantine.lift(namespace)
+
+    def pin(self) -> None:
+        """Pin the beginning of a prompt in every tier, in the place of what was pinned."""
+        prompt = self._around.world.ask(self.namespace)
+        for level in self.levels.values():
+            level.residency.pinned.replace(prompt.keys[: self._around.rng.randint(1, 6)])
+
+    def unpin(self) -> None:
+        """Pin nothing."""
+        for level in self.levels.values():
+            level.residency.pinned.replace(())
 
     def clear_shared(self) -> None:
         """Clear a namespace of the shared store, for everyone."""

@@ -19,6 +19,7 @@ from pagoda.core.policy import Request as Visit
 from pagoda.lab.sim.bad import BadBlocks
 from pagoda.lab.sim.failure import Check, Failure, ensure
 from pagoda.lab.sim.memory import DIRTY, DeviceMemory
+from pagoda.lab.sim.sampling import Sampling
 from pagoda.lab.sim.tier import Flight
 from pagoda.lab.sim.world import BLOCK_BYTES, BLOCK_TOKENS, Prompt
 from pagoda.store.restore import Restore
@@ -40,6 +41,8 @@ class Request:
     blocks: list[int]
     first: int
     visit: Visit  # as policies know it
+    withheld: range  # computed though they are there, to be compared
+    barred: bool = False  # its namespace was in quarantine when it looked for blocks below
     restore: Restore | None = None
     writes_before: int = 0  # how many blocks had been stored when the restore began
 
@@ -97,6 +100,7 @@ class Requests:
         self.fresh: set[Key] = set()  # saved, and new to the store, since this was emptied
         self.patient = False  # no client goes away when its cache is slow
         self.bad = BadBlocks(context.clock)
+        self.sampling = Sampling(store, memory, context.rng)
         self._store = store
         self._memory = memory
         self._clock = context.clock
@@ -132,7 +136,7 @@ class Requests:
             request = self._admit(prompt, blocks)
             if request is None:
                 continue
-            keys = self._to_restore(prompt.keys[request.first : blocks])
+            keys = self._to_restore(request)
             if keys:
                 into = request.blocks[request.first : request.first + len(keys)]
                 self._memory.lend(into)
@@ -153,7 +157,9 @@ class Requests:
         )
         self._memory.blocks.residency.begin(visit)
         self._store.begin(visit)
-        cached = self._memory.take_prefix(prompt.keys[:blocks], prompt.truths)
+        withheld = self.sampling.withhold(keys)
+        usable = keys[: withheld.start] if withheld else keys
+        cached = self._memory.take_prefix(usable, prompt.truths)
         fresh = self._memory.reserve(blocks - len(cached))
         if fresh is None:
             self._memory.give_back(cached)
@@ -162,12 +168,15 @@ class Requests:
         self.tally.requests += 1
         self.tally.asked += blocks
         self.tally.device += len(cached)
-        request = Request(prompt, cached + fresh, len(cached), visit)
+        request = Request(prompt, cached + fresh, len(cached), visit, withheld)
         self.running.append(request)
         return request
 
-    def _to_restore(self, keys: Sequence[Key]) -> Sequence[Key]:
+    def _to_restore(self, request: Request) -> Sequence[Key]:
         """What the store says it has, and now and then one block more."""
+        end = request.withheld.start if request.withheld else len(request.blocks)
+        keys = request.prompt.keys[request.first : end]
+        request.barred = self._store.quarantine.bars(request.prompt.namespace)
         lower = self._store.match(keys)
         self.bad.check(keys[:lower], self._held_here)
         for key in keys[:lower]:
@@ -242,6 +251,8 @@ class Requests:
         flying = restore.flying()
         for position, outcome in enumerate(restore.outcomes):
             self.tally.count(outcome)
+            handed = isinstance(outcome, Hit) and request.barred
+            ensure(not handed, Check.BARRED, "a block of a namespace in quarantine is restored")
             self.bad.remember(
                 prompt.keys[first + position],
                 outcome,
@@ -290,7 +301,7 @@ class Requests:
                     Check.BYTES,
                     f"{where} from {tier} has wrong bytes",
                 )
-            case Miss(reason=Reason.ABSENT | Reason.SUSPECT):
+            case Miss(reason=Reason.ABSENT | Reason.SUSPECT | Reason.QUARANTINED):
                 untouched = content in {DIRTY, _ZEROS}  # zeros where the shared store had nothing
                 ensure(untouched, Check.BUFFERS, f"{where}: a miss left bytes in its buffer")
             case Unavailable(reason=Reason.TIMEOUT):  # it may have arrived after all, verified
@@ -328,6 +339,8 @@ class Requests:
                     self._memory.blocks.hold(block)
                     fresh.append(request.prompt.block(position, self._memory.views[block]))
                     held[id(fresh[-1])] = block
+        for position in request.withheld:
+            self.sampling.compare(request.prompt, position, calm=self.patient)
         self._store.save(fresh, self._releasing(fresh, held), request.visit)
 
     def _offer_again(self, request: Request) -> None:

@@ -41,6 +41,8 @@ _WEIGHTS = {
     "lie": 2,
     "hold": 1,
     "unhold": 3,
+    "pin": 1,
+    "unpin": 1,
 }
 # By seed, so that any four in a row have all.
 _POLICIES = (
@@ -60,6 +62,7 @@ _RARE = {
     "namespace": 20,
     "jump": 3,
     "minutes": 4,
+    "lift": 8,
 }
 
 
@@ -114,6 +117,9 @@ class Simulation:
             "namespace": self._namespace,
             "jump": self._jump,
             "minutes": self._minutes,
+            "pin": Node.pin,
+            "unpin": Node.unpin,
+            "lift": Node.lift,
         }
         self._common = [name for name, weight in _WEIGHTS.items() for _ in range(weight)]
         self._rare = [name for name, weight in _RARE.items() for _ in range(weight)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from pagoda.core.events import Event, Evicted, Quarantined, Reason, Skipped, Stored
+from pagoda.core.events import Barred, Event, Evicted, Quarantined, Reason, Skipped, Stored
 from pagoda.core.identity import Key
 from pagoda.lab.sim.drive import SLOT_BYTES
 from pagoda.lab.sim.failure import Check, ensure
@@ -33,6 +33,7 @@ class Watch:
         self.told: dict[str, int] = {}  # by kind
         self.skipped: dict[Reason, int] = {}
         self._node = node
+        self._overruled: dict[str, int] = {}  # by tier: pinned blocks that went all the same
 
     def refused(self) -> tuple[int, int]:
         """Blocks that were skipped, and how often some were declined."""
@@ -46,6 +47,9 @@ class Watch:
             case Evicted(tier=tier):
                 free = self._node.levels[tier].state.free_count()
                 ensure(free == 0, Check.ROOM, f"{tier}: blocks were evicted, and {free} slots free")
+                self._check_pinned(tier)
+            case Barred(namespace=namespace):
+                self._node.requests.sampling.barred(namespace)
             case Skipped(tier=tier, blocks=blocks, reason=reason):
                 self.skipped[reason] = self.skipped.get(reason, 0) + blocks
                 if reason is Reason.FULL and self._node.well:
@@ -56,6 +60,17 @@ class Watch:
                 ensure(damaged, Check.REASON, why)
             case Stored(tier=tier):
                 self._node.requests.bad.published(tier)
+
+    def _check_pinned(self, tier: str) -> None:
+        """Under a policy that names any block, pinned ones go last."""
+        residency = self._node.levels[tier].residency
+        before, self._overruled[tier] = self._overruled.get(tier, 0), residency.overruled
+        if residency.overruled == before or residency.policy != "lru":
+            return
+        state, pinned = residency.state, residency.pinned.mask
+        assert pinned is not None, "a pinned block went"
+        left = [s for s in state.published_slots() if not state.leased(s) and not pinned[s]]
+        ensure(not left, Check.PINNED, f"{tier}: a pinned block went beside {len(left)} others")
 
     def _check_full(self, rank: str) -> None:
         """A member that may still be written to has nothing left to evict, either."""
