@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 from rich.console import Console
@@ -17,6 +17,7 @@ from pagoda.advise.doctor import (
     CHUNK_BYTES,
     FAMILIES,
     Doctor,
+    Finding,
     Report,
     Watcher,
     cause,
@@ -186,32 +187,53 @@ def _follow(files: list[str], *, as_json: bool) -> None:
     """Read one live log until interrupted, then print the whole verdict."""
     if len(files) != 1:
         raise _refusal("--follow reads one log", "give one file, or - for standard input")
+    shown = _STDIN if files[0] == "-" else files[0]
     watcher = Watcher()
     try:
-        for data, idle_s in _live(files[0]):
-            for finding in watcher.take(files[0], data, idle_s=idle_s):
-                typer.echo(finding_as_text(finding), err=as_json)
+        for piece in _live(files[0]):
+            if piece.anew:
+                watcher.begin_again(shown)
+            _tell(watcher.take(shown, piece.data, idle_s=piece.idle_s), as_json=as_json)
     except KeyboardInterrupt:
         typer.echo("", err=True)
+    _tell(watcher.close(shown), as_json=as_json)
     _finish(watcher.report(), as_json=as_json)
 
 
-def _live(name: str) -> Iterator[tuple[bytes, float]]:
-    """New bytes of a growing log, with the seconds of silence so far; standard input ends."""
+def _tell(findings: Iterable[Finding], *, as_json: bool) -> None:
+    """Print causes as they are found; with JSON, which must stand alone, on standard error."""
+    for finding in findings:
+        typer.echo(finding_as_text(finding), err=as_json)
+
+
+class _Piece(NamedTuple):
+    """New bytes of a live log, if any, after some seconds of silence.
+
+    `anew` says that the log was cut short or replaced, and begins again with these bytes.
+    """
+
+    data: bytes
+    idle_s: float
+    anew: bool = False
+
+
+def _live(name: str) -> Iterator[_Piece]:
+    """The pieces of a growing log, without an end; standard input ends."""
     if name == "-":
         for line in sys.stdin.buffer:
-            yield line, 0.0
+            yield _Piece(line, 0.0)
         return
-    path, position, since = Path(name), 0, time.monotonic()
+    path, position, anew, since = Path(name), 0, False, time.monotonic()
     while True:
         data = _read_from(path, position)
-        if data is None:  # truncated or replaced: begin again
-            position = 0
+        if data is None:  # truncated or replaced
+            position, anew = 0, True
             continue
         position += len(data)
         if data:
             since = time.monotonic()
-        yield data, time.monotonic() - since
+        yield _Piece(data, time.monotonic() - since, anew)
+        anew = False
         if not data:
             time.sleep(_POLL_S)
 

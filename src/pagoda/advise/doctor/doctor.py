@@ -25,6 +25,10 @@ class Doctor:
         """End the log called `name`."""
         self.examination.close(name)
 
+    def begin_again(self, name: str) -> None:
+        """The log called `name` was cut short: what comes next starts with a new line."""
+        self.examination.begin_again(name)
+
     def report(self, *, idle_s: float | None = None) -> Report:
         """The verdict so far; `idle_s` is how long a live log has been silent."""
         self.examination.facts.idle_s = idle_s

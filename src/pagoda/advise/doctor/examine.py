@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ _SAMPLED_LINES = 400
 _MAX_EVIDENCE_CHARS = 300
 _ESCAPES = re.compile(rb"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]")
 _WRAP_BYTES = range(40, 251)
+_EXCEPTION = re.compile(r"Traceback \(|(?:[a-z_]\w{0,40}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception): ")
 
 
 _Compiled = tuple[Sign, re.Pattern[str]]
@@ -65,6 +67,10 @@ class _Lines:
     ends: NDArray[np.int64]
     numbers: NDArray[np.int64]
 
+    def starts(self) -> NDArray[np.int64]:
+        """Where each line starts."""
+        return np.concatenate(([0], self.ends[:-1] + 1))
+
     def text(self, at: int) -> str:
         """A line, cut to what a pattern may see."""
         return self.around(at, 0, 0).decode("utf-8", "replace")
@@ -91,8 +97,9 @@ class _Lines:
     def wrap_width(self) -> int:
         """The width at which a terminal or an editor broke the lines; 0 when none did.
 
-        Equal lengths alone prove nothing (repeated lines have them): what follows a full
-        line must mostly be bare text, in a log whose other lines do carry prefixes.
+        Equal lengths alone prove nothing (lines of one kind have them): what follows a full
+        line must mostly be bare text, not exceptions alone, which Python prints without a
+        prefix, and some full lines must carry prefixes.
         """
         widest = int((np.diff(self.ends, prepend=-1) - 1).max(initial=0))
         if widest not in _WRAP_BYTES:
@@ -100,10 +107,10 @@ class _Lines:
         full = self.full(widest)[:200]
         if len(full) < max(2, len(self.ends) // 20):
             return 0
-        bare = sum(self.bare(at + 1) for at in full)
-        cut_off = full[0] == 0 and len({self.text(at) for at in full}) > 1  # its prefix is above
-        prefixed = cut_off or any(not self.bare(at) for at in full[:50])
-        return widest if bare >= 0.6 * len(full) and prefixed else 0
+        bare = [at + 1 for at in full if self.bare(at + 1)]
+        broken = any(not _EXCEPTION.match(self.text(at)) for at in bare)
+        prefixed = any(normalise(self.text(at)).prefixed for at in full[:50])
+        return widest if len(bare) >= 0.6 * len(full) and broken and prefixed else 0
 
     def unwrapped(self, width: int) -> _Lines:
         """The lines with those joined that were broken at `width`, under the first one's number."""
@@ -149,6 +156,10 @@ class Examination:
         if state.carry:
             last, state.carry = state.carry + b"\n", b""
             self._chunk(state, last)
+
+    def begin_again(self, name: str) -> None:
+        """Forget a file's incomplete line: the file was cut short, and its end will never come."""
+        self._file(name).carry = b""
 
     def _file(self, name: str) -> _Open:
         if name not in self._files:
@@ -209,20 +220,20 @@ class Examination:
         where, codes, weights = self._thin(where, codes)
         of_line = np.searchsorted(lines.ends, where)
         inside = of_line < len(lines.ends)
-        places = zip(
-            of_line[inside].tolist(), where[inside].tolist(), codes[inside].tolist(), strict=True
-        )
-        for (line, _), group in groupby(places, key=lambda at: (at[0], at[1] // MAX_LINE_CHARS)):
-            found = list(group)
+        where, codes, of_line = where[inside], codes[inside], of_line[inside]
+        part = (where - lines.starts()[of_line]) // MAX_LINE_CHARS
+        places = zip(of_line.tolist(), part.tolist(), where.tolist(), codes.tolist(), strict=True)
+        for (line, _), group in groupby(places, key=itemgetter(0, 1)):
+            found = [(at, code) for _, _, at, code in group]
             yield _Hit(
                 line=int(lines.numbers[line]),
-                raw=lines.around(line, found[0][1], found[-1][1]),
+                raw=lines.around(line, found[0][0], found[-1][0]),
                 needles=tuple(
                     needle
-                    for code in dict.fromkeys(code for _, _, code in found)
+                    for code in dict.fromkeys(code for _, code in found)
                     for needle in self._scan.needles_of(code)
                 ),
-                weight=min(weights.get(code, 1) for _, _, code in found),
+                weight=min(weights.get(code, 1) for _, code in found),
             )
 
     def _thin(

@@ -105,19 +105,19 @@ def _evidence(facts: Facts, signs: tuple[str, ...]) -> tuple[Event, ...]:
 
 
 def _where(facts: Facts, signs: tuple[str, ...]) -> str:
-    """Names the rank or node that differs: a few that show a cause among others that do not."""
+    """Names the few ranks, nodes or files that show a cause among others that do not."""
     ranks = facts.ranks_of(*signs)
     tallies = [facts.tallies[sign] for sign in signs if sign in facts.tallies]
     nodes = {node for tally in tallies for node in tally.nodes}
     files = {event.file for tally in tallies for event in tally.events}
     parts = []
     if ranks and len(ranks) <= max(1, len(facts.ranks) // 2) and len(facts.ranks) > 1:
-        parts.append(f"rank {', '.join(map(str, sorted(ranks)[:8]))}")
+        parts.append(f"on rank {', '.join(map(str, sorted(ranks)[:8]))}")
     if nodes and len(nodes) < len(facts.nodes):
-        parts.append(f"node {', '.join(sorted(nodes)[:4])}")
+        parts.append(f"on node {', '.join(sorted(nodes)[:4])}")
     if len(facts.files) > 1 and len(files) < len(facts.files):
-        parts.append(f"file {', '.join(sorted(files)[:4])}")
-    return f"It differs on {', '.join(parts)}." if parts else ""
+        parts.append(f"in file {', '.join(sorted(files)[:4])}")
+    return f"It is seen only {', '.join(parts)}." if parts else ""
 
 
 def _separate(held: list[Finding]) -> tuple[list[Finding], list[Finding]]:

@@ -22,6 +22,23 @@ class Watcher:
         """
         if data:
             self._doctor.feed(name, data)
+        return self._fresh(idle_s)
+
+    def begin_again(self, name: str) -> None:
+        """The log was cut short: what comes next starts with a new line."""
+        self._doctor.begin_again(name)
+
+    def close(self, name: str) -> tuple[Finding, ...]:
+        """End the log, so that a last line without a newline counts, and return new causes."""
+        self._doctor.close(name)
+        return self._fresh(0.0)
+
+    def report(self) -> Report:
+        """The verdict on all that was read."""
+        return self._doctor.report()
+
+    def _fresh(self, idle_s: float) -> tuple[Finding, ...]:
+        """The causes that hold now and were not told before."""
         fresh = tuple(
             finding
             for finding in self._doctor.report(idle_s=idle_s).causes
@@ -29,7 +46,3 @@ class Watcher:
         )
         self._told.update(finding.cause.id for finding in fresh)
         return fresh
-
-    def report(self) -> Report:
-        """The verdict on all that was read."""
-        return self._doctor.report()

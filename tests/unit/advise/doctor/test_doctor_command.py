@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 from doctor_logs import cases, excerpts
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pagoda.advise.doctor import causes
 from pagoda.cli import doctor as module
@@ -131,16 +130,18 @@ def test_a_growing_log_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """New bytes are read, also after the file was cut short; the silence between is timed."""
     path = tmp_path / "live.log"
     path.write_text("one\n")
-    monkeypatch.setattr(module.time, "sleep", lambda _: None)
-    live: Iterator[tuple[bytes, float]] = module._live(str(path))
-    assert next(live)[0] == b"one\n"
-    assert next(live)[0] == b""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    live = module._live(str(path))
+    assert next(live).data == b"one\n"
+    assert next(live).data == b""
     with path.open("a") as file:
         file.write("two\n")
-    assert next(live)[0] == b"two\n"
+    assert next(live)[::2] == (b"two\n", False)
     path.write_text("3\n")
-    assert next(live)[0] == b"3\n"
-    assert next(live)[1] >= 0.0
+    assert next(live)[::2] == (b"3\n", True)
+    silence = next(live)
+    assert silence.idle_s >= 0.0
+    assert not silence.anew
 
 
 def test_following_ends_with_the_verdict(app: typer.Typer) -> None:
@@ -150,3 +151,49 @@ def test_following_ends_with_the_verdict(app: typer.Typer) -> None:
     before, _, after = result.stdout.partition("One cause found.")
     assert before.count("Diagnosis: gpu_off_bus") == 1
     assert after.count("Diagnosis: gpu_off_bus") == 1
+
+
+CALM = "INFO 01-01 00:00:00 [a.py:1] ok\n"
+GRAVE = "RuntimeError: CUDA error: invalid device ordinal"
+
+
+def test_the_last_line_needs_no_newline(app: typer.Typer) -> None:
+    """Followed to its end, a log gives what it gives when it is read at once."""
+    for args in (["-"], ["--follow", "-"]):
+        result = CliRunner().invoke(app, args, input=CALM + GRAVE)
+        assert result.exit_code == 1
+        assert "<stdin>:2: " + GRAVE in result.stdout
+
+
+def _follow(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, path: str, *later: str) -> Result:
+    """Follow a file whose content is replaced at each silence, and interrupt the last one."""
+    contents = iter(later)
+
+    def silence(_: float) -> None:
+        content = next(contents, None)
+        if content is None:
+            raise KeyboardInterrupt
+        Path(path).write_text(content)
+
+    monkeypatch.setattr("time.sleep", silence)
+    return CliRunner().invoke(app, ["--follow", path])
+
+
+def test_an_interrupted_log_ends_with_its_last_line(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C gives the verdict on all that was written, a line without an end included."""
+    result = _follow(app, monkeypatch, _write(tmp_path, CALM + GRAVE))
+    assert result.exit_code == 1
+    assert "One cause found." in result.stdout
+
+
+@pytest.mark.parametrize("between", [[], [""]], ids=["cut and written", "seen empty"])
+def test_a_rotated_log_begins_with_a_new_line(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: list[str]
+) -> None:
+    """What was incomplete when the file was cut to zero is not glued to the first line after."""
+    path = _write(tmp_path, CALM * 3 + CALM.rstrip())
+    result = _follow(app, monkeypatch, path, *between, GRAVE + "\n")
+    assert result.exit_code == 1
+    assert f"{path}:4: {GRAVE}" in result.stdout

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from pagoda.advise.doctor import Doctor, Watcher, diagnose, signs
 from pagoda.advise.doctor.examine import Examination
-from pagoda.advise.doctor.normalise import normalise, undress
+from pagoda.advise.doctor.normalise import MAX_LINE_CHARS, normalise, undress
 from pagoda.advise.doctor.scan import NeedleScan
 
 BY_NAME = {log.name: log.text for log in excerpts()}
+PREEMPTED = "WARNING 01-01 00:00:00 [s.py:1] Sequence group 1 is preempted by PreemptionMode.SWAP"
 PIECES = st.sampled_from([line for text in BY_NAME.values() for line in text.split("\n")])
 
 
@@ -124,6 +125,47 @@ def test_repeated_lines_at_the_top_are_not_one_wrapped_line() -> None:
     assert [event.line for event in report.causes[0].evidence] == [1, 2, 3]
 
 
+def _bare(count: int, line: str) -> bytes:
+    """Lines of one width that differ in their number alone."""
+    return "".join(f"{line.format(number)}\n" for number in range(count)).encode()
+
+
+def test_bare_lines_of_one_width_each_count() -> None:
+    """Without a prefix anywhere nothing shows that a terminal broke them, whatever they say."""
+    waits = diagnose([("a", _bare(40, "cmpl-{:02d} is still in WAITING_FOR_REMOTE_KVS state."))])
+    assert [finding.cause.id for finding in waits.causes] == ["remote_kv_never_came"]
+    doctor = Doctor()
+    doctor.feed("a", _bare(8, "RuntimeError: CUDA error: invalid device ordinal on rank {}"))
+    facts = doctor.examination.facts
+    assert {event.line for event in facts.events(*facts.tallies)} == set(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "INFO 01-01 00:00:00 [worker.py:1] rank {} starts up on the device that it was given",
+        "    raise RuntimeError('CUDA error: no device is left for rank {} of all')",
+    ],
+)
+def test_an_exception_continues_no_line(before: str) -> None:
+    """Lines of one width before bare exceptions are whole; their level is not the exception's."""
+    error = "RuntimeError: CUDA error: invalid device ordinal"
+    report = diagnose([("a", _bare(8, f"{before}\n{error}"))])
+    lines = {event.line for event in report.causes[0].evidence if event.text == error}
+    assert lines
+    assert all(line % 2 == 0 for line in lines)
+
+
+def test_a_log_that_begins_within_a_wrapped_message_is_joined() -> None:
+    """Later lines with prefixes show the width that broke the first message, too."""
+    cut = "scheduler failed while it was loading the model weights of this rank: torch.OutOfMem"
+    rest = "oryError: CUDA out of memory. Tried to allocate 3.91 GiB on this device"
+    whole = f"[2026-04-04 04:04:04 TP0] {'the next step is as usual ' * 3}"
+    wrapped = [whole[: len(cut)], whole[len(cut) :]]
+    report = diagnose([("a", "\n".join([cut, rest, *wrapped * 3]).encode())])
+    assert report.causes[0].evidence[0].text == cut + rest
+
+
 def test_wrapped_lines_are_joined() -> None:
     """A message broken at the terminal's width is understood, under its first line's number."""
     line = (
@@ -187,6 +229,15 @@ def test_a_live_log_tells_each_cause_once() -> None:
     assert watcher.report().causes[0].cause.id == "gpu_off_bus"
 
 
+def test_the_last_line_of_a_live_log_counts_at_its_end() -> None:
+    """Without a newline a line may go on, until the log is closed; then its cause is told."""
+    watcher = Watcher()
+    assert watcher.take("a", b"CUDA error: invalid device ordinal") == ()
+    assert [finding.cause.id for finding in watcher.close("a")] == ["gpu_ordinal"]
+    assert watcher.close("a") == ()
+    assert watcher.report().verdict == "cause"
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(PIECES, min_size=1, max_size=30), st.integers(1, 400))
 def test_chunks_do_not_matter(pieces: list[str], size: int) -> None:
@@ -203,6 +254,21 @@ def test_chunks_do_not_matter(pieces: list[str], size: int) -> None:
     assert {sign: tally.count for sign, tally in whole.examination.facts.tallies.items()} == {
         sign: tally.count for sign, tally in cut.examination.facts.tallies.items()
     }
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, len(PREEMPTED) - 1))
+def test_a_line_counts_once_wherever_it_lies(cut: int) -> None:
+    """Only a line longer than the longest allowed is split, not one across a multiple of that."""
+    lead = "x" * (MAX_LINE_CHARS - cut - 1)
+    filler = "x" * (MAX_LINE_CHARS - len(PREEMPTED) - 2)
+    data = "\n".join([lead, *[PREEMPTED, filler] * 10, ""]).encode()
+    assert all(data.find(b"W", at) == at for at in range(len(lead) + 1, len(data), MAX_LINE_CHARS))
+    whole, cut_up = Doctor(), Doctor()
+    whole.feed("a", data)
+    for at in range(len(data)):
+        cut_up.feed("a", data[at : at + 1])
+    assert [doctor.examination.facts.count("preempted") for doctor in (whole, cut_up)] == [10, 10]
 
 
 @settings(max_examples=60, deadline=2000)

@@ -133,7 +133,15 @@ def test_the_file_that_differs_is_named() -> None:
     broken = next(log.text for log in EXCERPTS if log.name == "gpu_memory_ecc")
     report = diagnose([("node1.log", healthy.encode()), ("node2.log", broken.encode())])
     assert report.causes[0].cause.id == "gpu_memory_ecc"
-    assert "node2.log" in report.causes[0].sentence
+    assert report.causes[0].sentence.endswith("It is seen only on node node-17, in file node2.log.")
+
+
+def test_the_rank_that_differs_is_named() -> None:
+    """Of several ranks, the one that ran out of memory is said to be the only one."""
+    lines = [f"[2026-01-01 00:00:00 TP{rank}] the step is done" for rank in range(4)]
+    lines.append("[2026-01-01 00:00:01 TP2] torch.OutOfMemoryError: CUDA out of memory.")
+    sentence = examine("\n".join(lines)).causes[0].sentence
+    assert sentence.endswith("It is seen only on rank 2.")
 
 
 def test_context_decides_between_one_node_and_several() -> None:
