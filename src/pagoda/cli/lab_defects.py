@@ -62,7 +62,15 @@ def _hunt(names: list[str], bounds: Bounds, jobs: int) -> list[Finding]:
         for finding in hunt(names, bounds, jobs=jobs):
             found[finding.name] = finding
             progress.advance(task)
+            if not console.is_terminal:
+                typer.echo(_one_line(finding), err=True)
     return [found[name] for name in [CONTROL, *names]]
+
+
+def _one_line(finding: Finding) -> str:
+    """What became of a defect, for a log."""
+    missed = "clean" if finding.name == CONTROL else "survived"
+    return f"{finding.name}: {finding.check or missed}"
 
 
 def _as_json(findings: list[Finding]) -> dict[str, Any]:

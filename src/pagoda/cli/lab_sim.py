@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pagoda.cli.bench_output import STDOUT, Json, emit
+from pagoda.lab.progress import Step
+from pagoda.lab.progress import lines as told_in_lines
 from pagoda.lab.sim.coverage import ELSEWHERE, Coverage
 from pagoda.lab.sim.many import Outcome, Plan, run_fallback, run_seed, run_seeds
 from pagoda.lab.sim.run import Report
@@ -57,7 +60,13 @@ def _run(plan: Plan, jobs: int) -> list[Outcome]:
     ) as progress:
         task = progress.add_task("steps", total=plan.steps * len(plan.seeds))
         if len(plan.seeds) == 1:
-            tell = lambda done: progress.update(task, completed=done)  # noqa: E731
+            log = told_in_lines(sys.stderr)
+
+            def tell(done: int) -> None:
+                progress.update(task, completed=done)
+                if not drawn:
+                    log(Step(f"seed {plan.seeds[0]}", done / plan.steps))
+
             return [run_seed(plan, plan.seeds[0], tell)]
         outcomes: list[Outcome] = []
         for outcome in run_seeds(plan, jobs=jobs):

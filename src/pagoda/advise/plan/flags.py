@@ -1,10 +1,11 @@
-"""Ready command lines for vLLM, SGLang and Pagoda's own engine."""
+"""Ready command lines for vLLM and SGLang, with Pagoda below their host memory."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from dataclasses import dataclass
+from typing import Any
 
 from pagoda.core.sizing import Parallel
 
@@ -15,7 +16,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What the command lines say."""
+    """What the command lines say. Host memory and space on drives are those of one replica."""
 
     model: str
     parallel: Parallel
@@ -25,12 +26,13 @@ class Launch:
     utilization: float
     max_requests: int
     host_bytes: int
-    drive_bytes: int
-    kv_bytes: int
+    drives: int
+    drive_bytes: int  # of each
 
 
 def vllm_command(launch: Launch) -> str:
-    """Return `vllm serve` with the plan's sizes; host memory goes to its offloading connector."""
+    """Return `vllm serve` with the plan's sizes; host memory goes to its offloading connector, and
+    drives to PagodaTier below it."""
     flags = [
         *_sizes(
             launch, "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"
@@ -43,10 +45,15 @@ def vllm_command(launch: Launch) -> str:
         "--enable-prefix-caching",
     ]
     if launch.host_bytes:
-        extra = {"cpu_bytes_to_use": launch.host_bytes}
+        extra: dict[str, Any] = {"cpu_bytes_to_use": launch.host_bytes}
+        if launch.drives:
+            tier = {"type": "PagodaTier", "module_path": "pagoda.connect.vllm"}
+            tiers = [tier | {"settings": _settings(launch)}]
+            extra |= {"spec_name": "TieringOffloadingSpec", "secondary_tiers": tiers}
         connector = {
             "kv_connector": "OffloadingConnector",
             "kv_role": "kv_both",
+            **({"kv_load_failure_policy": "recompute"} if launch.drives else {}),
             "kv_connector_extra_config": extra,
         }
         flags += ["--kv-transfer-config", json.dumps(connector)]
@@ -54,7 +61,8 @@ def vllm_command(launch: Launch) -> str:
 
 
 def sglang_command(launch: Launch) -> str:
-    """Return SGLang's launch with the plan's sizes; host memory goes to HiCache (GB a rank)."""
+    """Return SGLang's launch with the plan's sizes; host memory goes to HiCache (GB a rank), and
+    drives to PagodaStorage below it."""
     flags = [
         *_sizes(launch, "--tp-size", "--pp-size", "--dp-size"),
         *("--context-length", str(launch.max_model_len)),
@@ -64,41 +72,33 @@ def sglang_command(launch: Launch) -> str:
         *("--kv-cache-dtype", _SGLANG_KV.get(launch.kv_dtype, launch.kv_dtype)),
     ]
     if launch.host_bytes:
-        ranks = launch.parallel.gpus
+        ranks = launch.parallel.gpus // launch.parallel.dp
         gigabytes = max(1, launch.host_bytes // ranks // 10**9)
         flags += ["--enable-hierarchical-cache", "--hicache-size", str(gigabytes)]
+        if launch.drives:
+            storage = {
+                "backend_name": "pagoda",
+                "module_path": "pagoda.connect.sglang",
+                "class_name": "PagodaStorage",
+                "interface_v1": 1,
+                "settings": _settings(launch),
+            }
+            flags += ["--hicache-storage-backend", "dynamic"]
+            flags += ["--hicache-storage-backend-extra-config", json.dumps(storage)]
     return shlex.join(
         ["python", "-m", "sglang.launch_server", "--model-path", launch.model, *flags]
     )
 
 
-def pagoda_command(launch: Launch) -> str:
-    """Return `pagoda serve` with the plan's sizes, for one rank's worth on this host."""
-    flags = [
-        *("--model", launch.model),
-        *("--engine-context-tokens", str(launch.max_model_len)),
-        *("--engine-kv-memory", _size(launch.kv_bytes)),
-        *("--engine-max-sequences", str(launch.max_requests)),
-    ]
-    if launch.host_bytes:
-        flags += ["--host-capacity", _size(launch.host_bytes)]
-    if launch.drive_bytes:
-        flags += [
-            "--drive-path",
-            "/path/on/your/drive",
-            "--drive-capacity",
-            _size(launch.drive_bytes),
-        ]
-    return shlex.join(["pagoda", "serve", *flags])
-
-
 def commands(launch: Launch) -> dict[str, str]:
-    """Return all three command lines by engine."""
-    return {
-        "vllm": vllm_command(launch),
-        "sglang": sglang_command(launch),
-        "pagoda": pagoda_command(launch),
-    }
+    """Return both command lines by engine."""
+    return {"vllm": vllm_command(launch), "sglang": sglang_command(launch)}
+
+
+def _settings(launch: Launch) -> dict[str, dict[str, str]]:
+    """Pagoda's settings; whose drives they are, the reader fills in."""
+    paths = ",".join(f"/path/on/drive{number}" for number in range(launch.drives))
+    return {"drive": {"path": paths, "capacity": _size(launch.drive_bytes)}}
 
 
 def _sizes(launch: Launch, tensor: str, pipeline: str, data: str) -> list[str]:

@@ -266,8 +266,8 @@ def _commands(plan: Plan) -> dict[str, str]:
             utilization=request.utilization,
             max_requests=max(1, math.floor(plan.speed.batch)),
             host_bytes=int(tiers.host_bytes / replicas),
-            drive_bytes=int(tiers.drives * tiers.drive.capacity_bytes * 0.9 / replicas),
-            kv_bytes=plan.memory.kv,
+            drives=tiers.drives,
+            drive_bytes=int(tiers.drive.capacity_bytes * 0.9 / replicas),
         )
     )
 

@@ -183,4 +183,5 @@ def _shared(spills: Sequence[SpillFacts]) -> Check:
     if len(set(devices)) < len(devices):
         reason = "several spill directories lie on one file system: they share its speed and wear"
         return Check("drive-shared", "warn", reason, confirm, "one drive for each directory")
-    return Check("drive-shared", "pass", f"{len(spills)} director(ies), none shared", confirm)
+    count = "1 directory" if len(spills) == 1 else f"{len(spills)} directories"
+    return Check("drive-shared", "pass", f"{count}, none shared", confirm)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pagoda.advise.plan import Plan, Request, make_plan
 from pagoda.advise.plan.catalogue import find_gpu, find_model, models
+from pagoda.advise.plan.economics import Drive
 from pagoda.advise.plan.facts import Load
 from pagoda.advise.plan.output import plan_json
 from pagoda.advise.plan.request import Tiers
@@ -21,7 +22,7 @@ from pagoda.advise.plan.schedule import overflow_chance
 from pagoda.advise.plan.throughput import Stalls
 from pagoda.core.errors import SettingsError
 from pagoda.core.sizing import Parallel
-from pagoda.settings.keys import all_keys
+from pagoda.settings.tree import Settings
 
 LOAD = Load(input_tokens=1000, output_tokens=200)
 
@@ -152,14 +153,15 @@ def test_measured_misses_cost_throughput() -> None:
 def test_commands_carry_the_plans_sizes() -> None:
     """Each engine's command line has its own spelling of the same sizes."""
     plan = _plan(parallel=Parallel(tp=4, dp=2), kv_dtype="fp8", tiers=Tiers(host_bytes=2e11))
-    vllm, sglang, pagoda = (shlex.split(plan.commands[n]) for n in ("vllm", "sglang", "pagoda"))
+    vllm, sglang = (shlex.split(plan.commands[n]) for n in ("vllm", "sglang"))
     assert vllm[vllm.index("--tensor-parallel-size") + 1] == "4"
     assert vllm[vllm.index("--kv-cache-dtype") + 1] == "fp8"
     connector = json.loads(vllm[vllm.index("--kv-transfer-config") + 1])
     assert connector["kv_connector_extra_config"]["cpu_bytes_to_use"] == 10**11
     assert sglang[sglang.index("--tp-size") + 1] == "4"
     assert sglang[sglang.index("--kv-cache-dtype") + 1] == "fp8_e4m3"
-    assert "--host-capacity" in pagoda
+    assert sglang[sglang.index("--hicache-size") + 1] == "25", "a quarter of a replica's, in GB"
+    assert "secondary_tiers" not in connector["kv_connector_extra_config"], "there is no drive"
 
 
 def test_drives_that_are_not_written_have_no_end() -> None:
@@ -169,12 +171,17 @@ def test_drives_that_are_not_written_have_no_end() -> None:
     assert json.loads(json.dumps(plan_json(plan), allow_nan=False))["drives"]["life_years"] is None
 
 
-def test_pagodas_flags_exist() -> None:
-    """Every flag of the suggested `pagoda serve` is a key of the settings tree."""
-    plan = _plan(tiers=Tiers(host_bytes=2e11, drives=2))
-    known = {key.flag for key in all_keys()}
-    used = {word for word in shlex.split(plan.commands["pagoda"]) if word.startswith("--")}
-    assert used <= known
+def test_drives_go_to_pagoda_below_either_engine() -> None:
+    """With settings that Pagoda knows, of as many drives as there are."""
+    plan = _plan(parallel=Parallel(tp=4, dp=2), tiers=Tiers(host_bytes=2e11, drives=2))
+    vllm, sglang = (shlex.split(plan.commands[n]) for n in ("vllm", "sglang"))
+    connector = json.loads(vllm[vllm.index("--kv-transfer-config") + 1])
+    (tier,) = connector["kv_connector_extra_config"]["secondary_tiers"]
+    storage = json.loads(sglang[sglang.index("--hicache-storage-backend-extra-config") + 1])
+    assert tier["settings"] == storage["settings"]
+    drive = Settings.model_validate(tier["settings"]).drive
+    assert drive.path == "/path/on/drive0,/path/on/drive1"
+    assert drive.capacity == pytest.approx(Drive().capacity_bytes * 0.9 / 2, rel=0.01)
 
 
 def test_each_figure_has_a_formula() -> None:

@@ -129,7 +129,7 @@ def test_a_model_prints_the_same_keys_and_more() -> None:
     )
     assert found["fits"] is True
     assert set(found["ttft_ms"]) == {"device", "host", "drive", "remote", "nowhere"}
-    assert set(found["flags"]) == {"vllm", "sglang", "pagoda"}
+    assert set(found["flags"]) == {"vllm", "sglang"}
     assert found["scaling"]["knee_gpus"] in {1, 2, 4, 8}
     assert {f["name"] for f in found["figures"]} >= {"throughput", "alpha_comm", "beta_kv_miss"}
 
