@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .facts import Facts, FileSpan
+from .lines import Lines
 from .model import Event, Line, Role, Sign
 from .normalise import MAX_LINE_CHARS, normalise, undress
 from .scan import NeedleScan
@@ -31,8 +32,6 @@ _THIN_HITS = 4
 _SAMPLED_LINES = 400
 _MAX_EVIDENCE_CHARS = 300
 _ESCAPES = re.compile(rb"\x1b\[[0-?]{0,16}[ -/]{0,4}[@-~]")
-_WRAP_BYTES = range(40, 251)
-_EXCEPTION = re.compile(r"Traceback \(|(?:[a-z_]\w{0,40}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception): ")
 
 
 _Compiled = tuple[Sign, re.Pattern[str]]
@@ -57,71 +56,6 @@ class _Hit:
     raw: bytes
     needles: tuple[int, ...]
     weight: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """The lines of a chunk: where each ends, and what number it has in its file."""
-
-    chunk: bytes
-    ends: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-
-    def starts(self) -> NDArray[np.int64]:
-        """Where each line starts."""
-        return np.concatenate(([0], self.ends[:-1] + 1))
-
-    def text(self, at: int) -> str:
-        """A line, cut to what a pattern may see."""
-        return self.around(at, 0, 0).decode("utf-8", "replace")
-
-    def around(self, at: int, first: int, last: int) -> bytes:
-        """A line's bytes, or, of a very long one, those around the positions first to last."""
-        start = int(self.ends[at - 1]) + 1 if at else 0
-        end = int(self.ends[at])
-        if end - start > MAX_LINE_CHARS:
-            start = max(start, first - 512)
-            end = min(end, max(start, last) + MAX_LINE_CHARS)
-        return self.chunk[start:end]
-
-    def bare(self, at: int) -> bool:
-        """Whether a line is not empty and starts without any prefix: it may continue another."""
-        line = normalise(self.text(at))
-        return bool(line.message) and not line.prefixed and not line.text[0].isspace()
-
-    def full(self, width: int) -> list[int]:
-        """The lines of exactly that width, the last line left out."""
-        lengths = np.diff(self.ends, prepend=-1) - 1
-        return [int(at) for at in np.flatnonzero(lengths[:-1] == width)]
-
-    def wrap_width(self) -> int:
-        """The width at which a terminal or an editor broke the lines; 0 when none did.
-
-        Equal lengths alone prove nothing (lines of one kind have them): what follows a full
-        line must mostly be bare text, not exceptions alone, which Python prints without a
-        prefix, and some full lines must carry prefixes.
-        """
-        widest = int((np.diff(self.ends, prepend=-1) - 1).max(initial=0))
-        if widest not in _WRAP_BYTES:
-            return 0
-        full = self.full(widest)[:200]
-        if len(full) < max(2, len(self.ends) // 20):
-            return 0
-        bare = [at + 1 for at in full if self.bare(at + 1)]
-        broken = any(not _EXCEPTION.match(self.text(at)) for at in bare)
-        prefixed = any(normalise(self.text(at)).prefixed for at in full[:50])
-        return widest if len(bare) >= 0.6 * len(full) and broken and prefixed else 0
-
-    def unwrapped(self, width: int) -> _Lines:
-        """The lines with those joined that were broken at `width`, under the first one's number."""
-        broken = np.zeros(len(self.ends), dtype=bool)
-        broken[[at for at in self.full(width) if self.bare(at + 1)]] = True
-        keep = np.ones(len(self.chunk), dtype=bool)
-        keep[self.ends[broken]] = False
-        joined = np.frombuffer(self.chunk, dtype=np.uint8)[keep].tobytes()
-        starts = np.concatenate(([True], ~broken[:-1]))
-        ends = np.flatnonzero(np.frombuffer(joined, dtype=np.uint8) == 10)
-        return _Lines(joined, ends, self.numbers[starts])
 
 
 class Examination:
@@ -177,7 +111,7 @@ class Examination:
         if not chunk.endswith(b"\n"):
             chunk += b"\n"
         ends = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == 10)
-        lines = _Lines(chunk, ends, state.span.lines + 1 + np.arange(len(ends)))
+        lines = Lines(chunk, ends, state.span.lines + 1 + np.arange(len(ends)))
         if state.span.lines == 0:
             state.wrap_bytes = lines.wrap_width()
         state.span.lines += len(ends)
@@ -187,7 +121,7 @@ class Examination:
         for hit in self._hits(lines):
             self._look(state, hit)
 
-    def _sample(self, state: _Open, lines: _Lines) -> None:
+    def _sample(self, state: _Open, lines: Lines) -> None:
         """Learn times, nodes and ranks from the first lines and from both ends of each chunk."""
         count = len(lines.ends)
         picks = list(range(min(max(2, _SAMPLED_LINES - state.sampled), count)))
@@ -214,14 +148,14 @@ class Examination:
         state.span.saw(line.time_s)
         return line.time_s
 
-    def _hits(self, lines: _Lines) -> Iterator[_Hit]:
+    def _hits(self, lines: Lines) -> Iterator[_Hit]:
         """The places that needles point at, one a line (a very long line may give several)."""
         where, codes = self._scan.hits(lines.chunk)
         where, codes, weights = self._thin(where, codes)
         of_line = np.searchsorted(lines.ends, where)
         inside = of_line < len(lines.ends)
         where, codes, of_line = where[inside], codes[inside], of_line[inside]
-        part = (where - lines.starts()[of_line]) // MAX_LINE_CHARS
+        part = (where - lines.starts(of_line)) // MAX_LINE_CHARS
         places = zip(of_line.tolist(), part.tolist(), where.tolist(), codes.tolist(), strict=True)
         for (line, _), group in groupby(places, key=itemgetter(0, 1)):
             found = [(at, code) for _, _, at, code in group]

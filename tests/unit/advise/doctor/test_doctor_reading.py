@@ -245,7 +245,7 @@ def test_chunks_do_not_matter(pieces: list[str], size: int) -> None:
     is judged from the first chunk, and left out here."""
     data = "\n".join(pieces).encode()
     whole, cut = Doctor(), Doctor()
-    with mock.patch("pagoda.advise.doctor.examine._WRAP_BYTES", ()):
+    with mock.patch("pagoda.advise.doctor.lines._WRAP_BYTES", ()):
         whole.feed("a", data)
         for at in range(0, len(data), size):
             cut.feed("a", data[at : at + size])
