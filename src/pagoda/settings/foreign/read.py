@@ -17,6 +17,10 @@ from pagoda.settings.load import resolve
 from pagoda.settings.sources import Origin, Rank, mapping_layer
 
 _LIMIT_BYTES = 1 << 20
+_CONSTRUCTION = (  # what values of a wrong kind, such as `!!bool 7` and `!!int x`, raise in YAML
+    yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
 
 
 def import_file(path: Path) -> Translation:
@@ -52,13 +56,16 @@ def _text(path: Path) -> str:
 
 def _parse(path: Path, text: str) -> Mapping[str, object]:
     """The tree of a file whose structure was looked at already."""
+    is_json = text.lstrip().startswith("{")
     try:
-        is_json = text.lstrip().startswith("{")
         tree = json.loads(text) if is_json else yaml.safe_load(text)
     except json.JSONDecodeError as error:
         raise _error(path, error.lineno, f"is not valid JSON: {error.msg}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _error(path, None, f"is not valid YAML: {_one_line(error)}") from error
+    except yaml.MarkedYAMLError as error:
+        raise _marked(path, error) from error
+    except _CONSTRUCTION as error:  # whose text may show a secret
+        kind = "JSON" if is_json else "YAML"
+        raise _error(path, None, f"is not valid {kind}: a value cannot be read") from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise _error(path, 1, "holds no keys with values")
     return tree
@@ -78,9 +85,7 @@ def _lines(path: Path, text: str) -> dict[str, int]:
             raise _error(path, None, "uses YAML aliases", remedy="write the values out")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else None
-        raise _error(path, line, f"is not valid YAML: {error.problem}") from error
+        raise _marked(path, error) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise _error(path, None, f"is not valid YAML: {_one_line(error)}") from error
     found: dict[str, int] = {}
@@ -110,6 +115,11 @@ def _require_valid(path: Path, out: Translation) -> None:
         is_count = keys_by_name()[name].kind == "integer"
         tree.setdefault(section, {})[field] = int(text) if is_count else text
     resolve([mapping_layer(tree, Origin(Rank.FILE, str(path)))])
+
+
+def _marked(path: Path, error: yaml.MarkedYAMLError) -> SettingsError:
+    mark = error.problem_mark or error.context_mark
+    return _error(path, mark.line + 1 if mark else None, f"is not valid YAML: {error.problem}")
 
 
 def _one_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pagoda.settings.foreign.masking import shown
 from pagoda.settings.keys import keys_by_name
 
 
@@ -52,14 +53,14 @@ class Translation:
     def apply(self, key: str, value: object, rule: Rule) -> None:
         """Note one key, and the settings it maps to. Raises BadValue."""
         try:
-            outcome = rule(value) if callable(rule) else rule
+            outcome = _judged(rule, value)
         except ValueError as error:
             raise BadValue(str(error), key=key) from error
         for name, text in outcome.settings.items():
             assert name in keys_by_name(), f"{name} is a setting"
             self.settings[name] = text
-        shown = _shown(_masked(key, value))
-        self.lines.append(Line(key, shown, outcome.fate, ", ".join(outcome.settings), outcome.note))
+        names = ", ".join(outcome.settings)
+        self.lines.append(Line(key, shown(key, value), outcome.fate, names, outcome.note))
 
     def absent(self, key: str, setting: str, note: str) -> None:
         """Note what follows from a key that is not there."""
@@ -136,18 +137,23 @@ def missing(note: str) -> Outcome:
 
 
 UNKNOWN = Outcome(Fate.UNKNOWN, "no key of this name is known here: it is left out")
-_SECRETS = ("password", "secret", "access_key", "session_token")
+_UNSET = needless("it is not set")
+OFF = needless("it is off")
+_OFF_TEXTS = frozenset({"", "0", "false", "no", "off"})
 
 
-def _shown(value: object) -> str:
-    """A value for people; a URL's password is masked, for it would be printed."""
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    scheme, found, rest = text.partition("://")
-    _, at, host = rest.rpartition("@")
-    return f"{scheme}://********@{host}" if found and at else text
+def is_off(value: object) -> bool:
+    """Whether a value says that there is nothing, or that something is off."""
+    if isinstance(value, str):
+        return value.lower() in _OFF_TEXTS
+    return value in (None, False, 0, [], {})
 
 
-def _masked(key: str, value: object) -> object:
-    """A value that is safe to show: what a key calls a secret is not."""
-    secret = any(part in key.lower() for part in _SECRETS) and isinstance(value, str) and value
-    return "********" if secret else value
+def _judged(rule: Rule, value: object) -> Outcome:
+    """What becomes of a value. Null is a key that is not there, and nothing is lost by what is
+    off; a rule that is a function decides about other values itself. Raises ValueError."""
+    if value is None and rule is not UNKNOWN:
+        return _UNSET
+    if isinstance(rule, Outcome):
+        return OFF if rule.fate is Fate.MISSING and is_off(value) else rule
+    return rule(value)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from pagoda.settings.foreign.translation import Outcome, maps, missing, needless
+from pagoda.settings.foreign.translation import Outcome, is_off, maps, missing, needless
 from pagoda.settings.keys import keys_by_name
-from pagoda.settings.units import SIZE_LIMIT_BYTES, format_duration, format_size
+from pagoda.settings.units import DURATION_LIMIT_S, SIZE_LIMIT_BYTES, format_duration, format_size
 from pagoda.tiers.remote.open import SCHEMES
 
 GIB = 1 << 30
+_PATH_SCHEMES = frozenset({"file", "fs", "unix"})  # whose paths may hold an @
+_ON_TEXTS = frozenset({"1", "true", "yes", "on"})
 OWN = "pagoda"  # below the other cache's directory: its files are its own
 
 
@@ -26,17 +28,18 @@ def size_of_bytes(value: object) -> str:
 
 def seconds_of(value: object) -> str:
     """A duration that is written as a number of seconds."""
-    return format_duration(_number(value))
+    seconds = _number(value)
+    if seconds > DURATION_LIMIT_S:
+        raise ValueError("is longer than a year")
+    return format_duration(seconds)
 
 
 def is_on(value: object) -> bool:
     """A switch, as YAML, JSON and LMCache's texts write it."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in {"true", "1", "yes", "false", "0", "no"}:
-        return value.lower() in {"true", "1", "yes"}
-    if value is None:
+    if is_off(value):
         return False
+    if value in (True, 1) or (isinstance(value, str) and value.lower() in _ON_TEXTS):
+        return True
     raise ValueError("is neither true nor false")
 
 
@@ -47,6 +50,8 @@ def path_of(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("is not a path")  # noqa: TRY004 - a bad value of a file
     path = value.removeprefix("file://")
+    if "://" in path:
+        raise ValueError("is not a path")
     if path != "/":
         path = path.rstrip("/")
     if not path:
@@ -59,29 +64,48 @@ def own_directory(path: str) -> str:
     return f"{path.rstrip('/')}/{OWN}"
 
 
+def no_keys(value: object) -> Outcome:
+    """Of a key that should hold others, and holds none."""
+    if is_off(value):
+        return needless("it holds nothing")
+    raise ValueError("does not hold keys with values")
+
+
 def remote_of(value: object) -> Outcome:
     """The shared store at a URL."""
-    if value in (None, ""):
+    if value == "":
         return needless("no shared store is set")
     if not isinstance(value, str):
         raise ValueError("is not a URL")  # noqa: TRY004 - a bad value of a file
-    try:
-        parts = urlsplit(value)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError("is not a URL") from None
+    named, _, rest = value.strip().partition("://")
+    scheme = {"valkey": "redis", "fs": "file"}.get(named.lower(), named.lower())
+    if not rest or scheme not in SCHEMES:
+        kind = named if rest and named.isalnum() else "that it names"
+        return missing(f"there is no shared store of the kind {kind}")
+    parts, address = _url(value.strip())
     if "," in parts.netloc:
         return missing("several servers in one URL; Pagoda takes one address")
-    scheme = {"valkey": "redis", "fs": "file"}.get(parts.scheme, parts.scheme)
-    if scheme not in SCHEMES:
-        return missing(f"there is no shared store of the kind {parts.scheme or 'that it names'}")
     note = "blocks of the other cache are not read: it fills anew"
     if parts.username or parts.password:
         note = "its user and password go into remote.user and remote.password_file; " + note
-    if scheme == "file":
-        return maps("remote.url", f"file://{parts.path}", note)
-    place = f"{host or ''}{f':{port}' if port else ''}"
-    return maps("remote.url", f"{scheme}://{place}{parts.path}", note)
+    if parts.query or parts.fragment:
+        note = "what follows its path is not copied; " + note
+    return maps("remote.url", f"{scheme}://{'' if scheme == 'file' else address}{parts.path}", note)
+
+
+def _url(value: str) -> tuple[SplitResult, str]:
+    """A URL's parts, and its host and port. Raises ValueError, which does not show it: an @
+    behind the host tells that a piece of a password is taken for a path."""
+    try:
+        parts = urlsplit(value)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise ValueError("is not a URL") from None
+    behind = f"{parts.path}{parts.query}{parts.fragment}"
+    if "@" in behind and (parts.netloc or parts.scheme not in _PATH_SCHEMES):
+        raise ValueError("is not a URL: a password's / ? # and @ are written %2F %3F %23 and %40")
+    host = f"[{host}]" if ":" in host else host
+    return parts, f"{host}:{port}" if port is not None else host
 
 
 def policy_of(value: object) -> Outcome:
@@ -94,16 +118,19 @@ def policy_of(value: object) -> Outcome:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise ValueError("is not a number") from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("is not a number")  # noqa: TRY004 - a bad value of a file
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("is larger than any number here") from None
+    except ValueError:
+        raise ValueError("is not a number") from None
+    if not math.isfinite(number):
         raise ValueError("is not a number")
-    if value < 0:
+    if number < 0:
         raise ValueError("is below zero")
-    return float(value)
+    return number
 
 
 def _size(size_bytes: float) -> str:

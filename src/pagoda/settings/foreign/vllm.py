@@ -12,17 +12,25 @@ from pagoda.settings.foreign.translation import (
     Rule,
     Translation,
     changed,
+    is_off,
     maps,
     missing,
     needless,
 )
-from pagoda.settings.foreign.values import OWN, own_directory, path_of, policy_of, size_of_bytes
+from pagoda.settings.foreign.values import (
+    OWN,
+    no_keys,
+    own_directory,
+    path_of,
+    policy_of,
+    size_of_bytes,
+)
 
 NAME = "vLLM"
 EXTRA = "kv_connector_extra_config"
 _TRANSFER = needless("it concerns the transfer between engines")
-_OFFLOADING = {"OffloadingConnector"}
-_LMCACHE = {"LMCacheConnectorV1", "LMCacheConnector", "LMCacheMPConnector"}
+_OFFLOADING = ("OffloadingConnector",)
+_LMCACHE = ("LMCacheConnectorV1", "LMCacheConnector", "LMCacheMPConnector")
 _EVENTS = missing("events of the cache are Pagoda's metrics")
 
 
@@ -44,6 +52,7 @@ _TOP: Mapping[str, Rule] = {
     "kv_connector_module_path": needless("it says where the connector's code lies"),
     "kv_load_failure_policy": needless("a block that cannot be loaded is computed, always"),
     "enable_permute_local_kv": _TRANSFER,
+    EXTRA: no_keys,
 }
 
 
@@ -68,13 +77,22 @@ _OFFLOAD: Mapping[str, Rule] = {
     "cache_policy_module_path": missing("policies are part of Pagoda"),
     "store_threshold": _threshold,
     "max_tracker_size": needless("what is remembered of uses grows with the tiers"),
-    "offload_prompt_only": needless("answers are cached as prompts are"),
+    "offload_prompt_only": lambda value: lmcache.answers(cached=is_off(value)),
+    "secondary_tiers": no_keys,
     "self_describing_kv_events": _EVENTS,
 }
+
+
+def _endpoint(value: object) -> Outcome:
+    if "@" in _text(value):
+        raise ValueError("is not an address: user and password are keys of their own")
+    return Outcome(Fate.MAPPED, "in remote.endpoint")
+
+
 _COMMON: Mapping[str, Rule] = {"enable_kv_events": _EVENTS, "locality": _EVENTS}
 _OBJECT_STORE: Mapping[str, Rule] = {
     "bucket": Outcome(Fate.MAPPED, "with prefix, in remote.url"),
-    "endpoint_override": Outcome(Fate.MAPPED, "in remote.endpoint"),
+    "endpoint_override": _endpoint,
     "scheme": Outcome(Fate.MAPPED, "in remote.endpoint"),
     "region": lambda value: maps("remote.region", _text(value)),
     "ca_bundle": lambda value: maps("remote.ca_file", path_of(value)),
@@ -101,7 +119,7 @@ def _connector_keys(tree: Mapping[str, object], out: Translation, *, at: str) ->
     for key, value in tree.items():
         if key == "kv_connector":
             out.apply(f"{at}{key}", value, _connector(connector))
-        elif key == EXTRA and isinstance(value, Mapping):
+        elif key == EXTRA and isinstance(value, Mapping) and value:
             _extra(connector, value, out, at=f"{at}{EXTRA}.")
         else:
             out.apply(f"{at}{key}", value, _TOP.get(key, UNKNOWN))
@@ -131,6 +149,10 @@ def _connector(value: object) -> Outcome:
 
 
 def _extra(connector: object, extra: Mapping[str, object], out: Translation, *, at: str) -> None:
+    if connector in _LMCACHE:
+        lmcache.translate(extra, out, at=at)
+        return
+    offloads = connector in _OFFLOADING
     for key, value in extra.items():
         name = f"{at}{key}"
         if connector == "MultiConnector" and key == "connectors" and isinstance(value, list):
@@ -139,14 +161,11 @@ def _extra(connector: object, extra: Mapping[str, object], out: Translation, *, 
                     _connector_keys(item, out, at=f"{name}[{index}].")
                 else:
                     out.apply(f"{name}[{index}]", item, UNKNOWN)
-        elif connector in _LMCACHE:
-            out.apply(name, value, lmcache.rule_of(key.removeprefix("lmcache.")))
-        elif connector in _OFFLOADING and key == "secondary_tiers" and isinstance(value, list):
+        elif offloads and key == "secondary_tiers" and isinstance(value, list) and value:
             for index, tier in enumerate(value):
                 _tier(tier, out, at=f"{name}[{index}]")
         else:
-            rules = _OFFLOAD if connector in _OFFLOADING else {}
-            out.apply(name, value, rules.get(key, UNKNOWN))
+            out.apply(name, value, _OFFLOAD.get(key, UNKNOWN) if offloads else UNKNOWN)
 
 
 def _tier(tier: object, out: Translation, *, at: str) -> None:
@@ -159,7 +178,7 @@ def _tier(tier: object, out: Translation, *, at: str) -> None:
     elif kind == "obj":
         _object_tier(tier, out, at=at)
     else:
-        no_tier = missing(f"there is no tier of the type {kind!r}")
+        no_tier = missing("there is no tier of that type")
         for key, value in tier.items():
             out.apply(f"{at}.{key}", value, no_tier)
 
@@ -171,7 +190,7 @@ def _file_tier(tier: Mapping[str, object], out: Translation, *, at: str) -> None
         path = path_of(value)
         if not path or "," in path:
             raise ValueError("is not a directory without commas in its name")
-        known = [p for p in out.settings.get("drive.path", "").split(",") if p]
+        known = [p for p in out.settings.get("drive.path", "").split(",") if p not in ("", "off")]
         note = f"a directory {OWN} below it: vLLM's files stay as they are; none is read"
         return maps("drive.path", ",".join([*known, own_directory(path)]), note)
 
@@ -195,7 +214,9 @@ def _object_tier(tier: Mapping[str, object], out: Translation, *, at: str) -> No
     rules: dict[str, Rule] = {
         "type": needless("the scheme of remote.url"),
         "prefix": Outcome(Fate.MAPPED, "in remote.url"),
-        "io_threads": lambda value: maps("remote.connections", str(max(1, _count(value)))),
+        "io_threads": lambda value: maps(
+            "remote.connections", str(max(1, min(256, _count(value))))
+        ),
         **_COMMON,
     }
     for key, value in tier.items():
