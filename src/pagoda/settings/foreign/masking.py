@@ -9,12 +9,13 @@ from collections.abc import Mapping
 MASK = "********"
 _NAME = (
     r"passw|passphrase|pass(?![a-z])|pwd|secret|credential|cookie|auth|bearer|token(?!s|iz)"
-    r"|(?:api|access|private)[_-]?key|keys?(?:_?id)?(?![a-z_])"
+    r"|(?:api|access|refresh)[_-]?tokens|(?:api|access|private)[_-]?key|keys?(?:_?id)?(?![a-z_])"
 )
 _SECRET = re.compile(_NAME, re.IGNORECASE)
 _SHAPES = (  # each keeps its group; a path may hold an @, nothing else that is shown may
     re.compile(r"^(?!(?:(?:file|fs):/)?/)(\s*[\w+.-]+://|).*@", re.DOTALL),
     re.compile(r"(://)(?!/).*@", re.DOTALL),
+    re.compile(r"(-----BEGIN ).+", re.DOTALL),
     re.compile(r"(\?|#(?=.*=)).+", re.DOTALL),
     re.compile(rf"((?:{_NAME})[\w-]*[\"']?\s*[=:]).+", re.DOTALL | re.IGNORECASE),
 )

@@ -61,11 +61,11 @@ def _parse(path: Path, text: str) -> Mapping[str, object]:
         tree = json.loads(text) if is_json else yaml.safe_load(text)
     except json.JSONDecodeError as error:
         raise _error(path, error.lineno, f"is not valid JSON: {error.msg}") from error
-    except yaml.MarkedYAMLError as error:
-        raise _marked(path, error) from error
-    except _CONSTRUCTION as error:  # whose text may show a secret
+    except _CONSTRUCTION as error:  # its text may show a secret
+        mark = getattr(error, "problem_mark", None)
         kind = "JSON" if is_json else "YAML"
-        raise _error(path, None, f"is not valid {kind}: a value cannot be read") from error
+        what = f"is not valid {kind}: a value or key cannot be read"
+        raise _error(path, mark.line + 1 if mark else None, what) from error
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise _error(path, 1, "holds no keys with values")
     return tree
@@ -85,7 +85,9 @@ def _lines(path: Path, text: str) -> dict[str, int]:
             raise _error(path, None, "uses YAML aliases", remedy="write the values out")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        raise _marked(path, error) from error
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        raise _error(path, line, f"is not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise _error(path, None, f"is not valid YAML: {_one_line(error)}") from error
     found: dict[str, int] = {}
@@ -115,11 +117,6 @@ def _require_valid(path: Path, out: Translation) -> None:
         is_count = keys_by_name()[name].kind == "integer"
         tree.setdefault(section, {})[field] = int(text) if is_count else text
     resolve([mapping_layer(tree, Origin(Rank.FILE, str(path)))])
-
-
-def _marked(path: Path, error: yaml.MarkedYAMLError) -> SettingsError:
-    mark = error.problem_mark or error.context_mark
-    return _error(path, mark.line + 1 if mark else None, f"is not valid YAML: {error.problem}")
 
 
 def _one_line(error: Exception) -> str:
