@@ -4,7 +4,7 @@ import os
 
 # How often an OpenMP thread looks for work before it sleeps. libgomp's 300,000 are right where
 # nobody else wants the processors; where somebody does, every barrier then waits for a thread that
-# is not running, and a token takes ten times as long. It is read when torch is loaded.
+# is not running, and a token can take many times as long. It is read when torch is loaded.
 _SPINS = "1000"
 
 if "OMP_WAIT_POLICY" not in os.environ:
